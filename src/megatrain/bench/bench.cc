@@ -101,7 +101,7 @@ std::vector<Verb> bench_verbs() {
 
 namespace {
 
-// Random tokens are timed, for as many steps as -r says, and nothing is kept.
+// Keys without an effect here: `bench` times random tokens for as many steps as -r says, and keeps nothing.
 bool means_nothing(const std::string& key) {
   constexpr const char* kGroups[] = {"data.", "eval.", "sample.", "checkpoint.", "dump."};
   constexpr const char* kKeys[] = {"steps", "epochs", "tokens", "run_dir", "resume", "conventions"};

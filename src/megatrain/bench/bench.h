@@ -1,4 +1,4 @@
-// The verbs behind `megatrain bench`. Each measures and gives back what to print, as JSON and for people.
+// The verbs of `megatrain bench`. Each measures and returns what to print, as JSON and as text.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 
 namespace megatrain {
 
-// The rows of the command line's table that are this room's.
+// This module's rows of the verb table.
 std::vector<Verb> bench_verbs();
 Verb step_verb();
 
 struct BenchResult {
   nlohmann::json json;
-  std::string text;  // ends a line
+  std::string text;  // ends with a newline
   int code = 0;      // exit code
 };
 
@@ -31,13 +31,13 @@ BenchResult bench_suite(const Arguments& arguments);
 
 // What the rows of a suite share.
 struct BenchSession {
-  double start_s = 0;  // of the row, on the clock of base/clock.h
+  double start_s = 0;  // start of the row, on the clock of base/clock.h
   Floors floors;
 };
 BenchResult bench_step(const Arguments& arguments, BenchSession& session);
 
-// The model and configuration that the words name, with "--seq-len 1024" as people type it for "--seq_len".
-// `one_micro_batch`: the step has no more than one when a micro-batch is given but no batch.
+// The model and configuration that the arguments name; also accepts "--seq-len 1024" for "--seq_len". With
+// `one_micro_batch`, the step has at most one micro-batch if the size of a micro-batch is given but no batch.
 enum class Shape { whole_step, one_micro_batch };
 Session open_bench_target(const Arguments& arguments, Shape shape);
 

@@ -1,4 +1,4 @@
-// `bench disk`: a scratch file written, read, and both at once as a step does, by the queues that a run uses.
+// `bench disk`: writes a scratch file, reads it, and does both at once as a step does, with the queues of a run.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,8 +27,8 @@ namespace megatrain {
 
 namespace {
 
-constexpr int64_t kChunk = 64 * kMiB;     // one call of a queue, which cuts it into pieces
-constexpr int64_t kMemory = 16 * kChunk;  // each way: as a run's slabs, more than caches hold
+constexpr int64_t kChunk = 64 * kMiB;     // one call of a queue, which splits it into pieces
+constexpr int64_t kMemory = 16 * kChunk;  // in each direction: like a run's slabs, more than caches hold
 constexpr double kNoLimit = 1e9;          // seconds
 
 struct Unmap {
@@ -49,7 +49,7 @@ class DiskTimer {
         most_s_(most_s),
         end_(file_.bytes()) {
     if (!memory_) fail(ExitCode::cannot_fit, fmt::format("could not map {}", format_bytes(2 * span_)));
-    parallel_for(0, 2 * span_ / kChunk, [&](int64_t chunk) {  // a disk may compress
+    parallel_for(0, 2 * span_ / kChunk, [&](int64_t chunk) {  // random data, because a disk may compress
       for (int64_t at = chunk * kChunk; at < (chunk + 1) * kChunk; at += 8) {
         const uint64_t word = random_bits(1, 0, static_cast<uint64_t>(at));
         std::memcpy(memory_.get() + at, &word, sizeof(word));
@@ -60,7 +60,7 @@ class DiskTimer {
   const ScratchFile& file() const { return file_; }
   int64_t bytes() const { return end_; }
 
-  // Bytes a second. What later passes read is what this one has written.
+  // Bytes per second. Later passes read what this one has written.
   double write() {
     const double start = now_s();
     end_ = pass(true, 0);
@@ -73,7 +73,7 @@ class DiskTimer {
     const double start = now_s();
     return static_cast<double>(pass(false, 0)) / (now_s() - start);
   }
-  // The sum of the ways, each over all of the file and half of it apart.
+  // Both directions summed; each covers the whole file, half of it apart.
   double both() {
     const double start = now_s();
     auto written = std::async(std::launch::async, [&] { return pass(true, end_ / kChunk / 2 * kChunk); });
@@ -82,7 +82,7 @@ class DiskTimer {
   }
 
  private:
-  // Goes round the file once from `first` on, or until the time is over. Returns the bytes moved.
+  // Goes through the file once from `first`, wrapping around, or until the time is up. Returns the bytes moved.
   int64_t pass(bool write, int64_t first) {
     const double start = now_s();
     int64_t moved = 0;
@@ -99,10 +99,10 @@ class DiskTimer {
 
   ScratchFile file_;
   std::unique_ptr<DiskQueue> reads_, writes_;
-  int64_t span_;  // bytes of memory each way
+  int64_t span_;  // bytes of memory in each direction
   std::unique_ptr<std::byte, Unmap> memory_;
   double most_s_;
-  int64_t end_;  // bytes that have been written
+  int64_t end_;  // bytes written so far
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// `bench dram`: host memory under the optimizer's own mix (bench/measure_dram.cc).
+// `bench dram`: host memory under the optimizer's mix of reads and writes (bench/measure_dram.cc).
 #include <algorithm>
 
 #include <fmt/format.h>

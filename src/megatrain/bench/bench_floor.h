@@ -1,4 +1,4 @@
-// The speed of light of a step: the best library time of every matrix product and attention call, each alone, summed.
+// The speed of light of a step: the best library time of every GEMM and attention call, each measured alone, summed.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace megatrain {
 
 struct FloorCall {
   std::string text;
-  int64_t recompute = 0;  // times a micro-batch makes the call when every block is recomputed ...
-  int64_t keep = 0;       // ... and when nothing is
-  double seconds = 0;     // of one call
+  int64_t recompute = 0;  // calls per micro-batch if every block is recomputed
+  int64_t keep = 0;       // the same if nothing is recomputed
+  double seconds = 0;     // per call
   double flops = 0;
 };
 
@@ -26,11 +26,11 @@ struct Floor {
   double keep_tokens_per_s() const;
 };
 
-// Of shapes measured before, by what they call.
+// Floors measured before, by the calls of their shape.
 using Floors = std::map<std::string, Floor>;
 
-// Weight gradients are assigned, not added: adding is no arithmetic of the model. On ops of its own, with the
-// algorithms of the identity, so that no scratch stays behind.
+// Weight gradients are assigned instead of accumulated, since accumulating is not part of the model's arithmetic. Uses
+// its own ops, with the algorithms of the run identity, so that no scratch memory stays allocated.
 const Floor& measure_floor(Session& session, Floors& floors);
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// `bench link`: what copies between host and device reach, each way alone and both at once.
+// `bench link`: the speed of copies between host and device, in each direction alone and in both at once.
 #include <algorithm>
 
 #include <fmt/format.h>

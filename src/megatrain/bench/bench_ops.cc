@@ -1,5 +1,5 @@
-// `bench ops`: every op at the shapes of a model, each alone. What a model's phases call is taken from them; the
-// embedding, the gradient's end and the update are added here.
+// `bench ops`: times every op at the shapes of a model, each alone. The calls come from the model's phases; embedding,
+// gradient finishing and update are added here.
 #include <algorithm>
 #include <set>
 
@@ -75,7 +75,7 @@ class OpsBench {
   Table table_{{"call", "ms", "TFLOP/s", "GB/s"}};
 };
 
-// Every token has a row of its own but for one in eight, which all have the same: the longest segment bounds the op.
+// Each token has its own row, except that one token in eight uses the same row: the longest segment bounds the op.
 void embedding(OpsBench& bench, const ModelConfig& model, DType dtype, int64_t tokens) {
   const int64_t rows = tokens - tokens / 8 + 1, first = tokens - rows + 1;
   std::vector<int32_t> index, order, begin{0}, row;
@@ -103,7 +103,7 @@ void embedding(OpsBench& bench, const ModelConfig& model, DType dtype, int64_t t
   bench.free();
 }
 
-// Of one block.
+// For one block.
 void gradient_and_update(OpsBench& bench, int64_t count, DType dtype) {
   const View grad = bench.tensor(DType::f32, 1, count), out = bench.tensor(dtype, 1, count);
   const View sums = bench.tensor(DType::f64, 1, ceil_div(count, kNormBlock) + 1);
@@ -135,7 +135,7 @@ void gradient_and_update(OpsBench& bench, int64_t count, DType dtype) {
   bench.free();
 }
 
-// The same documents, but as a call that may not assume that all are equally long.
+// Adds calls with the same documents that may not assume equal lengths.
 std::vector<OpNote> with_ragged_attention(std::vector<OpNote> notes) {
   std::vector<OpNote> ragged;
   for (const OpNote& note : notes) {

@@ -33,9 +33,9 @@ namespace megatrain {
 
 namespace {
 
-constexpr int64_t kCachesOfState = 4;  // distinct state of aliased layers, in caches, at least
+constexpr int64_t kCachesOfState = 4;  // minimum distinct state of aliased layers, as a multiple of the cache
 
-// Uniform ids, every position trained but the last of a sequence.
+// Uniform ids; every position is trained except the last of each sequence.
 Batch random_batch(const TrainConfig& config, int64_t vocab, int64_t step) {
   constexpr uint64_t kPurpose = 0x62656e6368;  // "bench"
   Batch batch;
@@ -64,8 +64,8 @@ Batch random_batch(const TrainConfig& config, int64_t vocab, int64_t step) {
   return batch;
 }
 
-// Random weights as fast as memory takes them: one table of random numbers, from which every piece of a tensor is
-// copied at a place of its own.
+// Fills weights with random numbers at memory speed: one table is drawn, and each piece of a tensor copies a different
+// part of it.
 void fill_with_random_weights(Session& session) {
   std::vector<float> table(2 * kPiece);
   const TensorSpec drawn{.name = "bench", .rows = 2, .cols = kPiece};
@@ -87,7 +87,7 @@ void fill_with_random_weights(Session& session) {
                                                      static_cast<uint64_t>(piece.begin), static_cast<uint64_t>(kPiece));
                  values = table.data() + place;
                }
-               if (tensor.exact) {  // as if they came from a bf16 file
+               if (tensor.exact) {  // as if loaded from a bf16 file
                  std::transform(values, values + piece.count, scratch, [](float x) { return to_float(to_bf16(x)); });
                  values = scratch;
                }
@@ -95,7 +95,7 @@ void fill_with_random_weights(Session& session) {
              });
 }
 
-// When the kernel made this process, on the clock of now_s().
+// When the kernel started this process, on the clock of now_s().
 double process_start_s() {
   std::ifstream file("/proc/self/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -129,7 +129,7 @@ nlohmann::json lanes_json(const StepReport& report) {
   return lanes;
 }
 
-// Layers share memory as --alias-layers asks; 0: they do not.
+// Aliases layers as --alias-layers says; 0 if they are not aliased.
 int64_t alias_as_asked(Session& session, const Arguments& arguments) {
   const auto layers = arguments.integer("--alias-layers");
   if (!layers) return 0;
@@ -150,11 +150,11 @@ int64_t alias_as_asked(Session& session, const Arguments& arguments) {
   return *layers;
 }
 
-// The configuration's plan, changed as --slots and --serial ask.
+// The configuration's plan, modified by --slots and --serial.
 void plan_as_asked(Session& session, const Arguments& arguments) {
   const auto slots = arguments.integer("--slots");
   Budgets budgets = session.budgets();
-  if (slots) budgets.state_on_host = true;  // every block streams
+  if (slots) budgets.state_on_host = true;  // so that every block streams
   Plan plan = choose_plan(session.config(), session.workload(), budgets, session.profile(), nullptr);
   if (slots) {
     plan.rings.weight_slots = *slots;
@@ -169,10 +169,10 @@ void plan_as_asked(Session& session, const Arguments& arguments) {
 struct TimedSteps {
   std::vector<double> step_s, loss, grad_norm;
   StepReport last;
-  int64_t hbm_bytes = 0;    // the most the device had in use after a step
-  int64_t allocations = 0;  // after the first step
+  int64_t hbm_bytes = 0;    // highest device memory in use after any step
+  int64_t allocations = 0;  // made after the first step
 
-  // The first step also warms up.
+  // Leaves out the first step, which also warms up.
   double median_s() const {
     std::vector<double> seconds(step_s.begin() + (step_s.size() > 1), step_s.end());
     std::sort(seconds.begin(), seconds.end());
@@ -207,13 +207,13 @@ TimedSteps time_steps(Session& session, int64_t steps, double lr) {
   return timed;
 }
 
-// What a bench has measured on its session.
+// The measurements of one bench on its session.
 struct MeasuredStep {
   TimedSteps timed;
-  const Floor* floor = nullptr;  // nullptr: not asked for
+  const Floor* floor = nullptr;  // nullptr: not requested
   int64_t alias_layers = 0;
   double start_s = 0;   // until the first step
-  bool hashed = false;  // the state's hash is asked for
+  bool hashed = false;  // whether the state's hash is requested
 
   double tokens_per_s(const Workload& w) const { return static_cast<double>(w.tokens()) / timed.median_s(); }
   double tflops(const Workload& w) const {
@@ -325,12 +325,12 @@ BenchResult bench_step(const Arguments& arguments, BenchSession& shared) {
   const bool wants_floor = arguments.flag("--floor") || (cuda && !arguments.flag("--no-floor"));
   const double before_floor = now_s();
   if (wants_floor) measured.floor = &measure_floor(session, shared.floors);
-  const double floor_s = now_s() - before_floor;  // no part of what a run needs to start
+  const double floor_s = now_s() - before_floor;  // not part of a run's startup
   plan_as_asked(session, arguments);
   if (const std::string disk = session.trainer().disk().description(); !disk.empty()) log_info(disk);
   fill_with_random_weights(session);
   measured.start_s = now_s() - shared.start_s - floor_s;
-  // what layers share is then never changed while another of them is computed
+  // with a rate of 0, memory that layers share never changes while another layer computes on it
   const double lr = measured.alias_layers > 0 ? 0 : session.config().optim.lr;
   measured.timed = time_steps(session, steps, lr);
   return {.json = step_json(session, measured), .text = step_text(session, measured)};

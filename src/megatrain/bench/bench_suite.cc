@@ -1,4 +1,4 @@
-// `bench suite`: many rows of `bench step` in one process; everything a row took is free before the next begins.
+// `bench suite`: many rows of `bench step` in one process. Everything a row allocated is freed before the next begins.
 #include <fstream>
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ std::vector<Row> read_rows(const std::string& path) {
   return rows;
 }
 
-// The kernel's figure of this process' largest resident memory starts again.
+// Resets the kernel's peak resident memory of this process.
 void reset_memory_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How fast the device computes: the calls of one layer and a head, each alone, at a few sizes.
+// How fast the device computes: times the calls of one layer and a head, each alone, at a few sizes.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -24,7 +24,7 @@ struct LayerSize {
   int64_t hidden, ff, heads, kv_heads, seq_len, sequences;
 };
 
-// From small to large, each a few times the work of the one before.
+// From small to large, each with a few times the work of the one before.
 const std::vector<LayerSize>& sizes_of(DeviceKind kind) {
   static const std::vector<LayerSize> kCpu = {{64, 192, 2, 1, 64, 2},
                                               {128, 384, 4, 2, 128, 2},
@@ -40,7 +40,7 @@ struct ExpertSize {
   int64_t hidden, ff, experts, chosen, tokens;
 };
 
-// From few flops an expert to many.
+// From few flops per expert to many.
 const std::vector<ExpertSize>& expert_sizes_of(DeviceKind kind) {
   static const std::vector<ExpertSize> kCpu = {{64, 64, 8, 2, 64}, {128, 192, 8, 2, 256}};
   static const std::vector<ExpertSize> kCuda = {
@@ -62,7 +62,7 @@ PresetSizes one_layer(int64_t hidden, int64_t ff, int64_t heads, int64_t kv_head
 
 using Calls = std::vector<TimedLayer::Call>;
 
-// Calls that a micro-batch makes of a model with one layer.
+// The calls of a micro-batch in a model with one layer.
 Calls distinct_calls(const nlohmann::json& json, int64_t sequences, int64_t seq_len) {
   const ModelConfig model = parse_model_config(json, "a layer to be timed");
   const int64_t tokens = seq_len * sequences;
@@ -99,8 +99,7 @@ struct Total {
 constexpr int kMachineSamples = 3;
 constexpr double kSustainedSeconds = 1;
 
-// A GPU that draws all the power it may lowers its clocks: what a call takes by itself, and while it follows itself
-// without a pause.
+// A GPU at its power limit lowers its clocks. So a call is timed alone, and repeated without a pause.
 struct CallSeconds {
   double alone, sustained;
 };
@@ -110,8 +109,8 @@ CallSeconds seconds_of(CallTimer& timer, const std::function<void()>& call) {
   return {alone, timer.once_s(call, calls) / calls};
 }
 
-// How much longer a product takes within a step than by itself. A step, which has lighter work between its products, is
-// taken to be in the middle of the two.
+// How much longer a GEMM takes within a step than alone. A step has lighter work between its GEMMs, so it is taken as
+// the geometric mean of the two.
 double slowdown_within_a_step(const CallSeconds& product) {
   return std::sqrt(std::max(1.0, product.sustained / product.alone));
 }
@@ -130,7 +129,7 @@ std::vector<TimedLayer> dense_layers(DeviceKind kind) {
 }
 
 std::vector<TimedLayer> expert_products(DeviceKind kind) {
-  constexpr int64_t kHead = 64;  // of attention, whose calls are left out
+  constexpr int64_t kHead = 64;  // for attention, whose calls are left out
   std::vector<TimedLayer> layers;
   for (const ExpertSize& size : expert_sizes_of(kind)) {
     nlohmann::json json = preset_json("Qwen3MoeForCausalLM", "qwen3_moe", one_layer(size.hidden, size.ff, 1, 1));
@@ -148,7 +147,7 @@ std::vector<TimedLayer> expert_products(DeviceKind kind) {
 
 std::vector<TimedLayer> long_attention(DeviceKind kind) {
   if (kind == DeviceKind::cpu) return {};
-  constexpr int64_t kLength = 32768;  // computed in tiles, as every longer one is
+  constexpr int64_t kLength = 32768;  // long enough to be computed in tiles, as all longer ones are
   Calls calls = distinct_calls(preset_json("LlamaForCausalLM", "llama", one_layer(4096, 4096, 32, 8)), 1, kLength);
   std::erase_if(calls, [](const auto& call) { return !attention_length(call.note); });
   return {{std::move(calls), kLength}};
@@ -162,7 +161,7 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
   CallTimer timer(device, *stream);
   NoteMemory memory(device, *stream);
   ComputeRates rates;
-  std::optional<OpNote> heaviest;  // product
+  std::optional<OpNote> heaviest;  // the heaviest GEMM
   const auto expected_s = [&](const Calls& calls) {
     return rates.layer_flops_per_s > 0 ? kCallsOfASample * flops_of(calls) / rates.layer_flops_per_s : 0;
   };
@@ -206,7 +205,7 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
   };
   for (const auto& [calls, tokens] : expert_products(device.kind())) {
     if (now_s() - start + expected_s(calls) > most_s) break;
-    double of_one = 0;  // expert
+    double of_one = 0;  // flops of one expert
     for (const auto& [note, times] : calls)
       of_one += note_flops(note) / static_cast<double>(*expert_count(note)) * static_cast<double>(times);
     const Total products = all_of(calls, [&](const auto& call) { return timer.median_s(call, kMachineSamples); });
@@ -220,7 +219,7 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
     }
     rates.layer_flops_per_s /= slowdown;
   }
-  // Of a long sequence attention is nearly all there is: it follows itself.
+  // In a long sequence nearly all time is attention, so the sustained speed counts.
   for (const auto& [calls, length] : long_attention(device.kind())) {
     if (now_s() - start + kSustainedSeconds * static_cast<double>(calls.size()) + expected_s(calls) > most_s) break;
     const Total attention = all_of(calls, [&](const auto& call) { return seconds_of(timer, call).sustained; });

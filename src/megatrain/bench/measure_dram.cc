@@ -1,6 +1,6 @@
-// Host memory under the optimizer's own mix, and the cores under int8 moments. A parameter has 14 bytes read (bf16
-// gradient, fp32 m and v, bf16 weight, low bits) and 12 written (all but the gradient), in place; once by a loop that
-// hardly computes, once by AdamW.
+// Host memory under the optimizer's own mix, and the cores under int8 moments. Per parameter, 14 bytes are read (bf16
+// gradient, fp32 m and v, bf16 weight, low bits) and 12 written in place (all but the gradient). Measured with a loop
+// that hardly computes, and with AdamW.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -17,8 +17,8 @@ namespace megatrain {
 
 namespace {
 
-constexpr int64_t kHeldBytes = 14;         // a parameter
-constexpr int64_t kPieceElements = 65536;  // as the updater's
+constexpr int64_t kHeldBytes = 14;         // per parameter
+constexpr int64_t kPieceElements = 65536;  // as in the updater
 
 struct DramPlanes {
   uint16_t* grad;
@@ -28,7 +28,7 @@ struct DramPlanes {
   uint16_t* low;
 };
 
-// Every byte is read and, but for the gradient's, written: in words, so that no arithmetic stands in the way.
+// Reads every byte and writes all but the gradient's, in 64-bit words so that arithmetic is not the limit.
 void plain_pass(const DramPlanes& p, int64_t begin, int64_t count) {
   const auto* g = reinterpret_cast<const uint64_t*>(p.grad + begin);
   auto* m = reinterpret_cast<uint64_t*>(p.m + begin);
@@ -46,7 +46,7 @@ void plain_pass(const DramPlanes& p, int64_t begin, int64_t count) {
   }
 }
 
-// Bytes a second: the best of a few rounds. `beside` is called before each and begins what runs beside it.
+// Bytes per second, the best of a few rounds. `beside` is called before each round to start concurrent work.
 double rate(
     ThreadTeam& team, int64_t count, const std::function<void(int64_t begin, int64_t count)>& pass,
     const std::function<void()>& beside = [] {}) {
@@ -64,7 +64,7 @@ double rate(
   return best;
 }
 
-// Parameters a second with int8 moments, whose codes lie where the floats did.
+// Parameters per second with int8 moments; their codes use the memory of the fp32 moments.
 double int8_rate(ThreadTeam& team, const DramPlanes& planes, int64_t count, const AdamWScalars& scalars) {
   const size_t blocks = static_cast<size_t>(ceil_div(count, kStateBlock));
   std::vector<float> m_scales(blocks), v_scales(blocks);
@@ -101,7 +101,7 @@ DramRates measure_dram(int64_t bytes, int64_t asked, LinkTimer* link) {
   const Simd simd = best_simd();
   const double plain = rate(team, count, [&](int64_t begin, int64_t size) { plain_pass(planes, begin, size); });
 
-  // numbers as a run has them
+  // values like those of a run
   team.parallel_for(count / kPieceElements, [&](int64_t piece) {
     for (int64_t i = piece * kPieceElements; i < (piece + 1) * kPieceElements; ++i) {
       planes.grad[i] = static_cast<uint16_t>(0x3A00 + i % 251);
@@ -128,7 +128,7 @@ DramRates measure_dram(int64_t bytes, int64_t asked, LinkTimer* link) {
                   .adamw_bytes_per_s = rate(team, count, adamw_pass),
                   .int8_updates_per_s = int8_rate(team, planes, count, scalars)};
   if (link) {
-    constexpr int kPasses = 4;  // as many as last longer than a round
+    constexpr int kPasses = 4;  // enough to outlast a round
     rates.beside_dma_bytes_per_s = rate(team, count, adamw_pass, [&] {
       link->wait();
       for (int pass = 0; pass < kPasses; ++pass) link->start(64 * kMiB);

@@ -31,7 +31,7 @@ void LinkTimer::wait() {
 }
 
 double LinkTimer::rate(int64_t piece, bool h2d, bool d2h) {
-  constexpr int kRounds = 4;  // the first warms up
+  constexpr int kRounds = 4;  // the first is a warm-up
   constexpr int64_t kRoundBytes = kGiB;
   const int64_t passes = std::max<int64_t>(1, std::min(kRoundBytes, 4 * bytes_) / bytes_);
   double best = 0;

@@ -23,7 +23,7 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
   Device& device = *machine.device;
   const bool gpu = device.kind() == DeviceKind::cuda;
   const double compute_s = gpu ? 11 : 4;  // at most
-  constexpr double kDiskSeconds = 1.5;    // at most, each way
+  constexpr double kDiskSeconds = 1.5;    // at most, in each direction
   MachineProfile profile{.updates_on_device = gpu, .name = device.name(), .measured_on = today()};
 
   log_info("measuring the link and host memory");
@@ -33,15 +33,15 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
     LinkTimer link(device, link_bytes);
     profile.h2d_bytes_per_s = link.rate(piece, true, false);
     profile.d2h_bytes_per_s = link.rate(piece, false, true);
-    // other work on the machine may make one of the three look slower than it can be
+    // other work on the machine may have slowed down one of the three measurements
     const double one = std::max(profile.h2d_bytes_per_s, profile.d2h_bytes_per_s);
     profile.link_both_bytes_per_s =
         std::clamp(link.rate(piece, true, true), one, profile.h2d_bytes_per_s + profile.d2h_bytes_per_s);
     const int64_t dram_bytes = std::min<int64_t>(gpu ? 4 * kGiB : 512 * kMiB, host_memory_available() / 8);
     const DramRates dram = measure_dram(dram_bytes, threads, gpu ? &link : nullptr);
     profile.dram_bytes_per_s = dram.adamw_bytes_per_s;
-    // it was measured later, and a quiet machine may have become a little faster
     profile.int8_updates_per_s = dram.int8_updates_per_s;
+    // measured later, when the machine may have been quieter: it cannot really be faster than without copies
     profile.dram_beside_dma_bytes_per_s = std::min(dram.beside_dma_bytes_per_s, dram.adamw_bytes_per_s);
   }
   log_info(fmt::format("measuring the disk of {}", directory));
