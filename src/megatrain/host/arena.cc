@@ -20,7 +20,7 @@ size_t mapped_bytes(size_t bytes) {
   return static_cast<size_t>(round_up(static_cast<int64_t>(bytes), page));
 }
 
-// Writes one byte in every small page, so that the kernel backs it (with a huge page where it can) on this thread.
+// Writes one byte per small page, so that the kernel backs it with memory (a huge page if possible) from this thread.
 void touch(std::byte* begin, size_t bytes) {
   for (size_t offset = 0; offset < bytes; offset += kSmallPageBytes) {
     *static_cast<volatile std::byte*>(begin + offset) = std::byte{0};
@@ -32,7 +32,7 @@ void touch(std::byte* begin, size_t bytes) {
 void* map_huge_pages(size_t bytes, int touch_threads) {
   if (bytes == 0) return nullptr;
   const size_t wanted = mapped_bytes(bytes);
-  // One huge page more than wanted, so that an aligned range lies inside; the rest is given back.
+  // One huge page more than needed, so that an aligned range is inside; the rest is unmapped.
   const size_t reserved = wanted + kHugePageBytes;
   void* raw = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return nullptr;

@@ -15,7 +15,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// "max" and what is no number are no limit.
+// Returns nothing, meaning no limit, for "max" and anything else that is not a number.
 std::optional<int64_t> number_in(const std::string& path) {
   const std::string line = first_line(path);
   int64_t value = 0;
@@ -24,8 +24,8 @@ std::optional<int64_t> number_in(const std::string& path) {
   return value;
 }
 
-// Bytes of the files in the page cache, read lately ("active") or not: the kernel drops either before it kills. From
-// the lines "name 12345" of memory.stat.
+// Size of the file pages in the page cache, active or not: the kernel drops both before it kills a process. From the
+// lines "name 12345" of memory.stat.
 int64_t droppable_bytes(const std::string& path, const std::string& prefix) {
   std::ifstream in(path);
   std::string key;
@@ -36,16 +36,16 @@ int64_t droppable_bytes(const std::string& path, const std::string& prefix) {
   return bytes;
 }
 
-// Names of the files and their lines, which differ by version.
+// File and field names, which differ between cgroup versions.
 struct Files {
   const char *limit, *used;
-  const char* prefix;  // of memory.stat's lines for the group with those below it
+  const char* prefix;  // of memory.stat's lines that include child groups
 };
 constexpr Files kVersion2 = {"memory.max", "memory.current", ""};
 constexpr Files kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_"};
 constexpr int64_t kNoLimit = int64_t{1} << 60;  // version 1 writes its largest number instead of "max"
 
-// Of the group and those above it, up to `mount`.
+// Updates `best` with the tightest limit of the group and its parents, up to `mount`.
 void take_tightest(const std::string& mount, std::string group, const Files& files, std::optional<CgroupMemory>& best) {
   for (;;) {
     const std::string folder = mount + group + "/";
@@ -67,7 +67,7 @@ void take_tightest(const std::string& mount, std::string group, const Files& fil
 
 std::optional<CgroupMemory> cgroup_memory(const std::string& root) {
   std::optional<CgroupMemory> best;
-  std::ifstream groups(root + "/proc/self/cgroup");  // "0::/path", or of version 1 "7:memory:/path"
+  std::ifstream groups(root + "/proc/self/cgroup");  // "0::/path", or in version 1 "7:memory:/path"
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;

@@ -1,5 +1,5 @@
-// The memory limit of the control groups this process is in: a container's, a job's. The kernel kills what goes beyond
-// it, whatever /proc/meminfo says.
+// The memory limit of this process's control groups: that of a container or a job. The kernel kills a process that
+// exceeds it, whatever /proc/meminfo says.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@ namespace megatrain {
 
 struct CgroupMemory {
   int64_t limit_bytes = 0;
-  int64_t available_bytes = 0;  // below the limit; file pages that can be dropped count as available
+  int64_t available_bytes = 0;  // up to the limit; droppable file pages count as available
 };
 
-// The tightest of them, of version 1 or 2; nothing where none limits memory. `root` stands for "/".
+// The tightest limit, of cgroup version 1 or 2; nothing if memory is not limited. `root` replaces "/".
 std::optional<CgroupMemory> cgroup_memory(const std::string& root = "/");
 
 }  // namespace megatrain

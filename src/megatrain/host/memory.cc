@@ -41,7 +41,7 @@ int64_t host_memory_used() { return read_kilobytes("/proc/self/status", "VmRSS")
 int64_t host_memory_peak() { return read_kilobytes("/proc/self/status", "VmHWM"); }
 
 int64_t last_level_cache_bytes() {
-  std::map<std::string, int64_t> caches;  // by the CPUs that share one
+  std::map<std::string, int64_t> caches;  // by the CPUs that share a cache
   for (int cpu = 0;; ++cpu) {
     const std::string folder = fmt::format("/sys/devices/system/cpu/cpu{}/cache/index3/", cpu);
     std::ifstream sizes(folder + "size"), sharers(folder + "shared_cpu_list");

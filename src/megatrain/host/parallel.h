@@ -1,4 +1,4 @@
-// A loop on a team of its own whose bodies may throw, and an order that they can keep among themselves.
+// A parallel loop with its own thread team whose bodies may throw, and a way to order parts of the bodies.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 
 namespace megatrain {
 
-// Calls body(index) for every index in [0, count), begun in ascending order; the first exception stops the rest and is
-// thrown here. `threads` 0: all usable CPUs.
+// Calls body(index) for every index in [0, count), started in ascending order. The first exception stops the rest and
+// is rethrown here. `threads` 0: all usable CPUs.
 template <class Body>
 void parallel_for(int threads, int64_t count, const Body& body) {
   ThreadTeam team(team_size(threads));
@@ -32,10 +32,10 @@ void parallel_for(int threads, int64_t count, const Body& body) {
   if (error) std::rethrow_exception(error);
 }
 
-// Lets the bodies of a loop through one at a time, in the order of their indices.
+// Lets loop bodies pass one at a time, in the order of their indices.
 class InOrder {
  public:
-  // Calls work() when all lower indices have passed. Every index passes, or one of them calls give_up().
+  // Calls work() once all lower indices have passed. Every index must pass, unless one calls give_up().
   template <class Work>
   void pass(int64_t index, const Work& work) {
     {
@@ -51,7 +51,7 @@ class InOrder {
     turn_.notify_all();
   }
 
-  // No caller waits any more, and no more work is done.
+  // Releases all waiting callers; no more work is done.
   void give_up() {
     {
       std::lock_guard lock(mutex_);

@@ -36,7 +36,7 @@ ThreadTeam::~ThreadTeam() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-// Waits for its turn; the next one's comes when it goes.
+// Waits for its turn; destroying it hands the turn to the next caller.
 class ThreadTeam::Turn {
  public:
   explicit Turn(ThreadTeam& team) : team_(team) {

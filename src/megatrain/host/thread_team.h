@@ -1,6 +1,6 @@
-// A team of pinned threads that share loops. The caller is a member: a team of 1 has no thread of its own.
+// A team of pinned threads that share loops. The caller is a member: a team of 1 starts no thread.
 //
-// Which member runs an index is not fixed, so a loop body's result must depend on its index alone.
+// Any member may run any index, so the result of a loop body must depend only on its index.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,8 @@ class ThreadTeam {
   }
 
  private:
-  ThreadTeam() = default;  // complete before threads are started: where one cannot be, the destructor joins the others
+  // Fully constructed before threads are started: if one cannot be started, the destructor joins the others.
+  ThreadTeam() = default;
 
   using Call = void (*)(const void*, int64_t);
   class Turn;
@@ -43,7 +44,7 @@ class ThreadTeam {
   std::vector<std::thread> threads_;
   std::mutex turn_mutex_;  // guards the next three
   std::condition_variable turn_;
-  uint64_t tickets_ = 0, serving_ = 0;  // of loops: one is served at a time
+  uint64_t tickets_ = 0, serving_ = 0;  // tickets of loops; one is served at a time
   std::mutex mutex_;                    // guards the fields below
   std::condition_variable start_, done_;
   uint64_t generation_ = 0;
@@ -55,10 +56,10 @@ class ThreadTeam {
   std::atomic<int64_t> next_{0};
 };
 
-// Logical CPUs this process may use.
+// Logical CPUs that this process may use.
 std::vector<int> usable_cpus();
 
-// Members of a team for a requested number: 0 is one for each usable CPU.
+// The team size for a requested number; 0 is one member per usable CPU.
 int team_size(int64_t asked);
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// The tensors of records cut into pieces that a team works on, so that nothing is ever held twice.
+// Cuts the tensors of records into pieces for a team of threads, so that no tensor is ever held twice.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,14 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kPiece = int64_t{1} << 20;            // elements; even: random pairs never straddle two pieces
-inline constexpr int64_t kPieceScratchBytes = 3 * kPiece * 4;  // that a member of the team holds, at most
+// elements; even, so that pairs of random numbers never straddle pieces
+inline constexpr int64_t kPiece = int64_t{1} << 20;
+inline constexpr int64_t kPieceScratchBytes = 3 * kPiece * 4;  // at most, per member of the team
 
 struct TensorPiece {
   LayerRecord* record;
   const TensorSpec* tensor;
-  int64_t begin;  // element of the tensor
+  int64_t begin;  // first element in the tensor
   int64_t count;
 };
 
@@ -35,8 +36,8 @@ inline std::vector<TensorPiece> cut_into_pieces(std::vector<LayerRecord>& record
   return pieces;
 }
 
-// Calls work(piece, scratch) for every piece on a team, scratch being a float for each element, and says how far
-// `what` is; the first exception stops the rest and is thrown here. `threads` 0: all usable CPUs.
+// Calls work(piece, scratch) for every piece on a team; scratch has one float per element. Reports the progress of
+// `what`. The first exception stops the rest and is rethrown here. `threads` 0: all usable CPUs.
 template <class Work>
 void for_pieces(std::vector<LayerRecord>& records, int threads, const std::string& what, const Work& work) {
   const std::vector<TensorPiece> pieces = cut_into_pieces(records);

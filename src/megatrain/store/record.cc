@@ -42,7 +42,7 @@ CodedState StatePlanes::coded(const TensorSpec& tensor, int64_t begin) const {
 
 namespace {
 
-// Zeroed memory of a tier.
+// Zeroed memory on a tier.
 Buffer zeroed(Device& device, Tier tier, int64_t bytes, const char* tag) {
   const auto size = static_cast<size_t>(bytes);
   if (tier == Tier::host) return device.allocate_host(size, tag);
@@ -51,11 +51,11 @@ Buffer zeroed(Device& device, Tier tier, int64_t bytes, const char* tag) {
   return buffer;
 }
 
-// One plane of a record that lives in memory.
+// One plane of a record, in memory.
 struct PlaneNeed {
   const char* tag;
   Buffer PlaneBuffers::*buffer;
-  int64_t bytes;  // 0: on disk, or there is none
+  int64_t bytes;  // 0: on disk, or the plane does not exist
 };
 
 std::array<PlaneNeed, 4> plane_needs(const LayerLayout& layout, const DiskPlanes& disk) {
@@ -66,7 +66,7 @@ std::array<PlaneNeed, 4> plane_needs(const LayerLayout& layout, const DiskPlanes
            {"second moments", &PlaneBuffers::v, need(disk.v, layout.moment_bytes())}}};
 }
 
-// The small planes of one kind and tier: first all are counted, then each takes its part.
+// Memory shared by small planes of one kind and tier. All are counted first; then each takes its part.
 class SharedPlanes {
  public:
   void count(int64_t bytes) { bytes_ += bytes; }
@@ -222,7 +222,7 @@ bool LayerRecord::holds(const TensorSpec& tensor, const float* values, int64_t c
 void LayerRecord::read_weights(int64_t begin, int64_t bytes, void* out) const {
   if (!packed()) return read_plane(weights_, disk_.weights, begin, bytes, out);
   const int64_t element = dtype_bytes(dtype()), end = begin + bytes;
-  std::memset(out, 0, static_cast<size_t>(bytes));  // the gaps
+  std::memset(out, 0, static_cast<size_t>(bytes));  // zero the gaps
   for (const TensorSpec& tensor : layout_.tensors) {
     const int64_t at = tensor.offset * element;
     const int64_t from = std::max(begin, at), to = std::min(end, at + tensor.elements() * element);

@@ -3,13 +3,15 @@
 //   bf16 weights: weights (2 bytes, what streams) + low (2) + m (4) + v (4)   true fp32 master in 12 bytes a parameter
 //   fp32 weights: weights (4, the master itself)  + m (4) + v (4)
 //
-// In other formats (tensor/state_format.h) there are no low bits, and m and v take less.
+// In other formats (tensor/state_format.h) there are no low bits, and m and v are smaller. Weights are in their stored
+// form (tensor/layout.h): in a packed record they are not a plane of elements.
 //
-// Weights are there in their stored form (tensor/layout.h): of a packed record that is no plane of elements.
+//   weights    every tensor, at its offset
+//   m and v    trained tensors, at their state_offset
+//   low bits   tensors whose master is wider than bf16, at their low_offset
 //
-// Weights hold every tensor, by its offset; m and v the trained ones, by their state_offset; low bits those whose
-// master is wider than bf16, by their low_offset. Of frozen tensors that come from a bf16 source weights are all.
-// Addresses are the tier's: on Tier::hbm they are the device's, and only read_ and write_ reach the values from here.
+// A frozen tensor from a bf16 source has only weights. Addresses belong to the tier: on Tier::hbm they are device
+// addresses, and the host can access the values only through the read_ and write_ functions.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,7 @@
 
 namespace megatrain {
 
-// The addresses of the planes, wherever they lie; one form of master is there.
+// The addresses of the planes, on any tier. Only one form of the master exists: low bits or `master`.
 struct StatePlanes {
   bf16* weight = nullptr;
   uint16_t* low = nullptr;  // null: the bf16 weight is the master
@@ -33,10 +35,10 @@ struct StatePlanes {
   MomentFormat moments = MomentFormat::fp32;
   int64_t scales_offset = 0;  // bytes into m and v
 
-  // Planes of what is trained, one after the other.
+  // The planes of the trained tensors, one after the other from `base`.
   static StatePlanes within(std::byte* base, const LayerLayout& layout);
 
-  // Of a tensor's elements from `begin` on.
+  // The moments of a tensor's elements from `begin` on.
   std::byte* first_moments(const TensorSpec& tensor, int64_t begin) const { return m + at(tensor, begin); }
   std::byte* second_moments(const TensorSpec& tensor, int64_t begin) const { return v + at(tensor, begin); }
   CodedState coded(const TensorSpec& tensor, int64_t begin) const;
@@ -49,7 +51,7 @@ struct StatePlanes {
 
 class ScratchFile;
 
-// Where planes of a record lie on disk: bytes into the file, -1 for those that live on the record's tier.
+// Where planes of a record are on disk: byte offsets into the file, or -1 for planes on the record's tier.
 struct DiskPlanes {
   ScratchFile* file = nullptr;
   int64_t weights = -1;
@@ -58,29 +60,29 @@ struct DiskPlanes {
   int64_t v = -1;
 };
 
-// Planes start at multiples of it, and take so many bytes: kernels may be chosen by alignment.
+// Planes start at multiples of this, and their sizes are multiples too: kernels may be chosen by alignment.
 inline constexpr int64_t kPlaneAlignment = 256;
 
 // Planes smaller than a huge page share memory with those of other records.
 inline constexpr int64_t kSharedPlaneBytes = int64_t{2} << 20;
 
-// A record's own memory; planes that it does not have are empty.
+// The memory of a record's planes; buffers of planes that it does not have are empty.
 struct PlaneBuffers {
   Buffer weights, low, m, v;
 };
 
 class LayerRecord {
  public:
-  // Planes are zero: gaps between tensors stay so for ever. Where the master is what streams, values written are
-  // rounded to it, as the high half of a split master is, and read back so.
-  // Planes on disk take no memory here: planes() has none of them.
+  // Planes start zeroed, and gaps between tensors stay zero forever. If the streamed weight is itself the master,
+  // written values are rounded to it, as the high half of a split master is, and read back rounded. Planes on disk take
+  // no memory here, and planes() does not have them.
   LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk = {});
 
-  // In memory that is zero and has the sizes of the planes: make_records() shares it out.
+  // Uses zeroed memory of the planes' sizes, which make_records() hands out.
   LayerRecord(Device& device, LayerLayout layout, Tier tier, const DiskPlanes& disk, PlaneBuffers planes);
 
-  // One that lives in the memory of another, which must outlive it and have the same sizes: whatever is written to one
-  // is read from the other.
+  // An alias: lives in the memory of `home`, which must outlive it and have the same sizes. What is written to one is
+  // read from the other.
   LayerRecord(const LayerRecord& home, LayerLayout layout);
 
   const LayerLayout& layout() const { return layout_; }
@@ -89,29 +91,30 @@ class LayerRecord {
   bool packed() const { return layout_.packed(); }
   int64_t weight_bytes() const { return layout_.weight_bytes(); }
 
-  std::byte* weights() const { return weights_.data(); }  // in their stored form; not of weights on disk
+  std::byte* weights() const { return weights_.data(); }  // in their stored form; not for weights on disk
   bool weights_on_disk() const { return disk_.weights >= 0; }
   StatePlanes planes() const;
 
-  // Bytes [begin, begin + bytes) of the weights as they compute, to host memory. The lanes must be idle. Any thread.
+  // Reads bytes [begin, begin + bytes) of the weights, in the dtype that computes, to host memory. The lanes must be
+  // idle. Any thread.
   void read_weights(int64_t begin, int64_t bytes, void* out) const;
 
-  // Elements [begin, begin + count) of a tensor's logical fp32 master, whichever form it is stored in. The lanes must
-  // be idle. Any thread. Values written to an exact tensor are such that its weights hold them; to a packed one, such
-  // that its packing does, and whole blocks of them.
+  // Elements [begin, begin + count) of a tensor's logical fp32 master, in whichever form it is stored. The lanes must
+  // be idle. Any thread. Values written to an exact tensor must be representable in its weights. Values written to a
+  // packed tensor must be representable in its packing, and must be whole blocks.
   void read_master(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const;
   void write_master(const TensorSpec& tensor, int64_t begin, int64_t count, const float* values);
 
-  // Whether write_master() may be given these values: a frozen tensor holds no more than its source did.
+  // Whether write_master() accepts these values: a frozen tensor can hold only what its source could.
   bool holds(const TensorSpec& tensor, const float* values, int64_t count) const;
 
-  // The same of a trained tensor's moments. Written values are in the format already (fp32 anything, bf16 what it can
-  // hold); codes are written as they are.
+  // The same for a trained tensor's moments. Written values must be representable in the format (fp32: anything); int8
+  // codes are written by write_codes().
   enum class Moment : uint8_t { first, second };
   void read_moment(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const;
   void write_moment(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, const float* values);
 
-  // int8 moments as they are stored: codes of elements, scales of blocks of the tensor.
+  // int8 moments as stored: codes of elements, and scales of the tensor's blocks.
   void read_codes(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, uint8_t* out) const;
   void write_codes(Moment moment, const TensorSpec& tensor, int64_t begin, int64_t count, const uint8_t* codes);
   void read_scales(Moment moment, const TensorSpec& tensor, int64_t block, int64_t count, float* out) const;
@@ -119,11 +122,11 @@ class LayerRecord {
 
  private:
   void copy(void* to, const void* from, size_t bytes) const;
-  // Elements [begin, begin + count) of a tensor in the dtype that computes, from and to their stored form.
+  // Elements [begin, begin + count) of a tensor in the dtype that computes, converted from and to their stored form.
   void read_elements(const TensorSpec& tensor, int64_t begin, int64_t count, void* out) const;
   void write_elements(const TensorSpec& tensor, int64_t begin, int64_t count, const void* elements);
   int64_t scales_at(const TensorSpec& tensor) const { return tensor.packed_offset + tensor.elements() / 2; }
-  // Bytes [begin, begin + bytes) of a plane, in memory or at `disk` in the file.
+  // Bytes [begin, begin + bytes) of a plane, in memory or at offset `disk` of the file.
   void read_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, void* out) const;
   void write_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, const void* data);
   void read_plane(Moment moment, int64_t begin, int64_t bytes, void* out) const {
@@ -134,7 +137,7 @@ class LayerRecord {
     const bool first = moment == Moment::first;
     write_plane(first ? m_ : v_, first ? disk_.m : disk_.v, begin, bytes, data);
   }
-  int64_t scale_at(const TensorSpec& tensor, int64_t block) const {  // bytes
+  int64_t scale_at(const TensorSpec& tensor, int64_t block) const {  // in bytes
     return layout_.scales_offset() + 4 * (tensor.first_block + block);
   }
 
@@ -145,9 +148,9 @@ class LayerRecord {
   Buffer weights_, low_, m_, v_;
 };
 
-// Small planes of a tier lie one after the other in the same memory, which goes when the last of their records does.
-// `tiers` has one for each layout; so have `disk`, unless it is empty, and `homes`: the record in whose memory each
-// lives, itself or an earlier one. Empty: itself.
+// Small planes of a tier share one allocation, which is freed with the last of their records. `tiers` has one entry per
+// layout. So has `disk`, unless it is empty. So has `homes`: the record in whose memory each record lives, itself or an
+// earlier one; if empty, each lives in its own.
 std::vector<LayerRecord> make_records(Device& device, const std::vector<LayerLayout>& layouts,
                                       const std::vector<Tier>& tiers, const std::vector<DiskPlanes>& disk = {},
                                       const std::vector<int64_t>& homes = {});
