@@ -1,4 +1,4 @@
-// How long work on a stream takes, by the device's own events.
+// Times work on a stream with the device's own events.
 #pragma once
 
 #include <functional>
@@ -12,11 +12,11 @@ class CallTimer {
  public:
   CallTimer(Device& device, Stream& stream);
 
-  // Seconds of one call, which enqueues work on the stream: one call to warm up, then the median of `samples`. Short
-  // calls are timed several at once, so that the time between two launches does not count.
+  // Seconds of one call, which enqueues work on the stream. Makes one call to warm up, then takes the median of
+  // `samples`. Short calls are timed in groups, so that the gap between launches does not count.
   double median_s(const std::function<void()>& call, int samples);
 
-  // Seconds of `calls` calls, one after another.
+  // Seconds of `calls` consecutive calls.
   double once_s(const std::function<void()>& call, int calls = 1);
 
  private:

@@ -1,4 +1,4 @@
-// Who holds how many bytes: every allocation of a device is entered under a tag.
+// Who holds how many bytes: every allocation of a device is counted under a tag.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ class Ledger {
 
   int64_t bytes() const;  // held now
   int64_t peak_bytes() const;
-  int64_t allocations() const;  // made so far; does not grow in steady state
+  int64_t allocations() const;  // so far; does not grow in steady state
   std::map<std::string, int64_t> by_tag() const;
-  std::string table() const;  // one line a tag, largest first
+  std::string table() const;  // one line per tag, largest first
 
  private:
   mutable std::mutex mutex_;

@@ -15,7 +15,7 @@ LazyRows::LazyRows(const LayerLayout& layout, ThreadTeam& team)
       cols_(table_.cols),
       applied_(static_cast<size_t>(rows_), 0) {}
 
-// Calls body(i) for every i below count on the team, a few at a time; true when all were finite.
+// Calls body(i) for every i below `count` on the team, a few per piece. Returns whether all results were finite.
 template <class Body>
 bool LazyRows::for_rows(int64_t count, const Body& body) {
   constexpr int64_t kRowsAPiece = 16;

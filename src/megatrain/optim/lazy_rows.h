@@ -1,7 +1,7 @@
-// A table of which a step touches few rows, such as the embedding. A row without a gradient still changes (its moments
-// decay, its weight follows), but no action reads it until the row is needed: so these updates are deferred, and
-// applied one by one, with the scalars of their steps, when it is. The bits are those of updating at once; the memory
-// traffic is a fraction.
+// A table of which a step touches few rows, such as the embedding. A row without a gradient still changes: its moments
+// decay, and its weight follows. But nothing reads the row until it is needed. So these updates are deferred, and then
+// applied one by one with the scalars of their steps. The result is bit-identical to immediate updates, with a fraction
+// of the memory traffic.
 //
 // Every step also applies the deferred updates of a slice of the table, so that no row is ever more than kRowSlices
 // updates behind.
@@ -22,19 +22,19 @@ namespace megatrain {
 
 class LazyRows {
  public:
-  // Of a record that is one table; all rows are up to date. Calls must not overlap. Each works on the table's planes in
-  // host memory.
+  // For a record that is a single table, with all rows up to date. Calls must not overlap. Each call works on the
+  // table's planes in host memory.
   LazyRows(const LayerLayout& layout, ThreadTeam& team);
 
-  // One step. `rows` are ascending, `gradient` is (rows, cols) in the weights' dtype. False: a weight or a
-  // moment is not finite.
+  // Applies one step. `rows` are ascending, `gradient` is (rows, cols) in the weights' dtype. Returns false when a
+  // weight or moment is not finite.
   bool update(const StatePlanes& planes, const AdamWScalars& scalars, const std::vector<int32_t>& rows,
               const std::byte* gradient);
 
-  // The weights of `rows`, up to date, one after the other.
+  // Brings `rows` up to date and copies their weights to `out`, one after the other.
   bool read(const StatePlanes& planes, const std::vector<int32_t>& rows, std::byte* out);
 
-  // The whole table up to date.
+  // Brings the whole table up to date.
   bool catch_up(const StatePlanes& planes);
 
  private:
@@ -45,9 +45,9 @@ class LazyRows {
   TensorSpec table_;
   ThreadTeam& team_;
   int64_t rows_, cols_;
-  int64_t updates_ = 0;                                 // steps so far
-  std::vector<int64_t> applied_;                        // (rows) how many of them the row has seen
-  std::array<AdamWScalars, kRowSlices + 1> scalars_{};  // of the last steps, by step modulo the size
+  int64_t updates_ = 0;                                 // number of steps so far
+  std::vector<int64_t> applied_;                        // (rows): how many of those steps each row has
+  std::array<AdamWScalars, kRowSlices + 1> scalars_{};  // of the latest steps, indexed by step modulo the size
 };
 
 }  // namespace megatrain

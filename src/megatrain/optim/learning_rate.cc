@@ -11,14 +11,14 @@
 namespace megatrain {
 namespace {
 
-// Rounded up, but 0.1 of 30 steps is 3, although 0.1 * 30 is a little above it.
+// Rounds up, but tolerates rounding errors: 0.1 of 30 steps is 3, although 0.1 * 30 is slightly above it.
 int64_t fraction_of(int64_t steps, double fraction) {
   const double exact = fraction * static_cast<double>(steps);
   const double nearest = std::round(exact);
   return static_cast<int64_t>(std::fabs(exact - nearest) < 1e-9 * exact ? nearest : std::ceil(exact));
 }
 
-// The part of (lr - min_lr) that step c + 1 keeps.
+// The fraction of (lr - min_lr) that step c + 1 uses.
 double decay_factor(const LearningRate& s, int64_t c) {
   if (s.kind == ScheduleKind::constant) return 1;
   const int64_t span = s.kind == ScheduleKind::wsd ? decay_steps(s) : s.steps - warmup_steps(s);

@@ -19,27 +19,27 @@ enum class ScheduleKind : uint8_t { constant, linear, cosine, wsd };
 
 struct LearningRate {
   ScheduleKind kind = ScheduleKind::constant;
-  double lr = 0;       // the peak
-  double min_lr = 0;   // where decay ends; unused by `constant`
-  double warmup = 0;   // whole steps, or below 1 a fraction of `steps` (rounded up)
+  double lr = 0;       // peak
+  double min_lr = 0;   // final rate after decay; unused by `constant`
+  double warmup = 0;   // steps, or below 1 a fraction of `steps` (rounded up)
   double decay = 0.1;  // wsd: the fraction of `steps` that decays (rounded up), at most what warmup leaves
   int64_t steps = 0;
-  // Warmup as transformers counts it: the first step's rate is 0, and a fraction of `steps` is the ceiling of the
-  // product as doubles have it.
+  // Warmup as in transformers: the first step's rate is 0, and a fraction of `steps` is the ceiling of the product in
+  // double precision.
   bool from_zero = false;
-  // As Axolotl counts it: a fraction is rounded down, and one step of warmup is two.
+  // As in Axolotl: a fraction is rounded down, and a warmup of one step becomes two.
   bool round_down = false;
-  int64_t warmup_most = 0;  // steps that a fraction comes to at most; 0: any
+  int64_t warmup_most = 0;  // maximum number of steps for a fraction; 0: no limit
 };
 
-// "constant", "linear", "cosine", "wsd"; throws Error(bad_config) for another.
+// "constant", "linear", "cosine", "wsd"; throws Error(bad_config) for other names.
 ScheduleKind parse_schedule(const std::string& name);
 
-// Throws Error(bad_config) when a field makes no sense.
+// Throws Error(bad_config) for invalid fields.
 void check_schedule(const LearningRate& schedule);
 
 int64_t warmup_steps(const LearningRate& schedule);
-int64_t decay_steps(const LearningRate& schedule);  // of wsd
+int64_t decay_steps(const LearningRate& schedule);  // for wsd
 double learning_rate(const LearningRate& schedule, int64_t step);
 
 }  // namespace megatrain

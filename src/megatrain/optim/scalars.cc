@@ -10,7 +10,8 @@ namespace megatrain {
 
 namespace {
 
-constexpr uint64_t kRoundingPurpose = 0x726f756e64696e67;  // tells these random numbers from others of the seed
+// separates these random numbers from others of the same seed
+constexpr uint64_t kRoundingPurpose = 0x726f756e64696e67;
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// AdamW over a run of one tensor, in planes in host memory.
+// AdamW over a range of one tensor, in planes in host memory.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace megatrain {
 
-// Elements [begin, begin + count) of a trained tensor; `gradient` is that of `begin`, in the weights' dtype, null:
-// zero. False when a new weight or moment is not finite.
+// Updates elements [begin, begin + count) of a trained tensor. `gradient` points to that of `begin`, in the weights'
+// dtype; null means zero. Returns false when a new weight or moment is not finite.
 bool update_run(const StatePlanes& planes, const TensorSpec& tensor, const AdamWScalars& scalars,
                 const std::byte* gradient, int64_t begin, int64_t count);
 

@@ -22,7 +22,7 @@ Updater::Updater(const std::vector<LayerRecord>& records, const std::vector<int6
     for (size_t t = 0; t < record.layout().tensors.size(); ++t) {
       const TensorSpec& tensor = record.layout().tensors[t];
       if (!tensor.trainable) continue;
-      // whole rows where blocks of moments begin anew with each
+      // whole rows, if the blocks of moments restart with each row
       const int64_t row = tensor.block_row();
       const int64_t most = row < tensor.elements() ? std::max<int64_t>(kPieceElements / row, 1) * row : kPieceElements;
       for (int64_t at = 0; at < tensor.elements(); at += most)
@@ -65,7 +65,7 @@ void Updater::update(int64_t index, const StatePlanes& planes, const AdamWStep& 
     return;
   }
   const std::vector<Piece>& pieces = pieces_[static_cast<size_t>(index)];
-  // In several loops, so that the next step's rows, which need the team too, soon get their turn.
+  // Split into several loops, so that the next step's rows, which need the same team, soon get their turn.
   constexpr int64_t kPiecesALoop = 1024;
   const int64_t all = static_cast<int64_t>(pieces.size());
   for (int64_t first = 0; first < all; first += kPiecesALoop) {

@@ -1,8 +1,8 @@
-// Turns a record's gradient into its next state: one fused pass over the planes by a team of threads. Which record when
-// is the schedule's business; whether at all is decided here, by the norm.
+// Turns a record's gradient into its next state: one fused pass over the planes by a team of threads. The schedule
+// decides when each record is updated; the norm decides here whether it is.
 //
-// With clipping a step whose norm is not finite changes no byte. Without, the guard is per record: the first record
-// with a non-finite gradient and all after it stay as they are, the state is torn, and the run must stop.
+// With clipping, a step whose norm is not finite changes nothing. Without clipping, the check is per record: the first
+// record with a non-finite gradient and all after it stay unchanged. The state is then torn, and the run must stop.
 #pragma once
 
 #include <atomic>
@@ -22,13 +22,13 @@
 
 namespace megatrain {
 
-// A gradient as it reached the host, in its layout's gradient_dtype().
+// A gradient as it arrived on the host, in its layout's gradient_dtype().
 struct HostGradient {
-  const std::byte* data = nullptr;             // the layout's state elements, or rows only
-  const std::vector<int32_t>* rows = nullptr;  // sorted distinct rows of a one-tensor record; the others are zero
+  const std::byte* data = nullptr;             // the layout's state elements, or only those of `rows`
+  const std::vector<int32_t>* rows = nullptr;  // sorted distinct rows of a one-tensor record; other rows are zero
 };
 
-// An update that made a weight or a moment infinite or NaN.
+// Identifies an update that made a weight or moment infinite or NaN.
 struct NotFinite {
   int64_t record = 0;
   int64_t step = 0;
@@ -36,32 +36,32 @@ struct NotFinite {
 
 class Updater {
  public:
-  // For records with these layouts; `tables` are those of them whose rows are read by number. Each call says where the
-  // record's planes are: they may be a staged copy.
+  // For records with these layouts; `tables` are the numbers of the lookup tables among them. Each call says where the
+  // planes are: they may be a staged copy.
   Updater(const std::vector<LayerRecord>& records, const std::vector<int64_t>& tables, int threads);
 
-  // Before the pass over every record, with the record's index: for dumps.
+  // Called with the record's index before each record is updated, for dumps.
   using Observer = std::function<void(int64_t record, const HostGradient&)>;
   void observe(Observer observer) { observer_ = std::move(observer); }
 
-  // `squares` are the gradient's sums of squares when the guard is per record (no clipping), empty with clipping.
+  // `squares` are the gradient's sums of squares if the check is per record (no clipping); empty with clipping.
   void update(int64_t record, const StatePlanes& planes, const AdamWStep& step, const HostGradient& gradient,
               std::span<const double> squares);
 
-  // The weights of rows of a table in host memory. Not beside an update of it.
+  // Reads the weights of rows of a table in host memory. Must not run concurrently with an update of it.
   void read_rows(int64_t table, const StatePlanes& planes, const std::vector<int32_t>& rows, std::byte* out);
 
   // Applies all deferred row updates of a table, so that every row is current.
   void settle(int64_t table, const StatePlanes& planes);
 
-  bool torn() const { return torn_; }           // a non-finite gradient stopped an update half-way through a step
-  std::optional<NotFinite> not_finite() const;  // the first there was
+  bool torn() const { return torn_; }           // a non-finite gradient stopped the updates in the middle of a step
+  std::optional<NotFinite> not_finite() const;  // the first one, if any
 
  private:
-  // A run of elements of one trained tensor; small enough to balance, large enough to stream.
+  // A range of elements of one trained tensor: small enough to balance, large enough to stream.
   struct Piece {
     size_t tensor;
-    int64_t begin;  // element of the tensor
+    int64_t begin;  // first element in the tensor
     int64_t count;
   };
 

@@ -1,5 +1,5 @@
-// The CPU as a device: "device memory" is ordinary memory, apart from the host store all the same, so that the engine
-// moves every byte it would move on a GPU.
+// The CPU as a device. Its "device memory" is ordinary memory, but separate from the host store, so that the engine
+// moves every byte that it would move on a GPU.
 #include <unistd.h>
 
 #include <cstring>
@@ -20,7 +20,7 @@ class CpuDevice : public Device {
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string name() const override { return "CPU"; }
 
-  // Filled with NaNs: on a GPU the contents are undefined, so a read of memory that no action wrote shows here.
+  // Filled with NaNs. On a GPU the contents are undefined, so this exposes reads of memory that no action wrote.
   Buffer allocate(size_t bytes, const std::string& tag) override {
     Buffer buffer = map(bytes, tag, ledger_);
     if (bytes > 0) std::memset(buffer.data(), 0xFF, bytes);

@@ -74,8 +74,8 @@ class WorkerStream : public HostStream {
 
  private:
   struct Item {
-    std::function<void()> work = nullptr;  // or, when empty, a record
-    bool waits = false;                    // for an event
+    std::function<void()> work = nullptr;  // if empty, the item records an event
+    bool waits = false;                    // the work waits for an event
     HostEvent* event = nullptr;
     uint32_t ticket = 0;
   };
@@ -88,8 +88,8 @@ class WorkerStream : public HostStream {
     ready_.notify_one();
   }
 
-  // After a failure only waits and records happen: every wait for this stream ends, and none before its time, so that
-  // the other streams still keep off the memory that is in use.
+  // After a failure only waits and records are processed. So every wait for this stream still ends, and not too early:
+  // other streams keep off memory that is in use.
   void loop() {
     std::unique_lock lock(mutex_);
     for (;;) {

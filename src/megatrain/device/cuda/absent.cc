@@ -1,4 +1,4 @@
-// Stands in for the CUDA device in a build without it.
+// Replaces the CUDA device in a build without CUDA.
 #include "megatrain/device/device.h"
 
 namespace megatrain {

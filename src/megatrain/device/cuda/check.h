@@ -1,4 +1,4 @@
-// Every CUDA, cuBLAS and cuDNN call goes through CUDA_CHECK, which throws with the expression, the place and the
+// Every CUDA, cuBLAS and cuDNN call goes through CUDA_CHECK, which throws with the expression, its location and the
 // reason.
 #pragma once
 

@@ -1,5 +1,5 @@
-// One GPU as a device. Host memory is huge pages registered with the driver: copies run at full link speed, and
-// registering touched huge pages is many times faster than asking the driver for pinned memory.
+// One GPU as a device. Host memory is huge pages registered with the driver. Copies run at full link speed, and
+// registering touched huge pages is many times faster than allocating pinned memory.
 #include <cuda_runtime_api.h>
 
 #include "megatrain/base/clock.h"
@@ -40,7 +40,7 @@ class CudaDevice final : public Device {
     void* data = nullptr;
     const cudaError_t status = bytes == 0 ? cudaSuccess : cudaMalloc(&data, bytes);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // not sticky: the caller may try something smaller
+      cudaGetLastError();  // clear the error: the caller may retry with a smaller size
       fail_to_fit(bytes, tag, "GPU memory", "out of memory", ledger_);
     }
     CUDA_CHECK(status);
@@ -128,7 +128,7 @@ class CudaDevice final : public Device {
   std::string name_;
   Nvml nvml_;
   FlagPool flags_;
-  std::unique_ptr<CudaEvent> mark_;  // reached when the host's clock read marked_s_
+  std::unique_ptr<CudaEvent> mark_;  // reached when the host's clock was at marked_s_
   double marked_s_ = 0;
 };
 
@@ -136,7 +136,7 @@ std::string cuda_version(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// The runtime calls a driver that is not there one that is too old.
+// The CUDA runtime reports a missing driver as one that is too old.
 std::string why_no_gpu(cudaError_t status) {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
@@ -165,7 +165,7 @@ std::unique_ptr<Device> make_cuda_device(std::string* why) {
   cudaDeviceProp properties;
   status = cudaGetDeviceProperties(&properties, 0);
   if (status == cudaSuccess) status = cudaSetDevice(0);
-  if (status == cudaSuccess) status = cudaFree(nullptr);  // makes the context
+  if (status == cudaSuccess) status = cudaFree(nullptr);  // creates the context
   if (status != cudaSuccess) return refuse(std::string("the GPU could not be opened: ") + cudaGetErrorString(status));
   status = probe_kernels();
   if (status != cudaSuccess) {

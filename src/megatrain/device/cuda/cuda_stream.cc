@@ -13,7 +13,7 @@ namespace megatrain {
 
 namespace {
 
-// The driver's call, found through the runtime so that nothing links against the driver.
+// The driver function, looked up through the runtime so that nothing links against the driver.
 PFN_cuStreamWaitValue32_v11070 wait_value_call() {
   static const PFN_cuStreamWaitValue32_v11070 call = [] {
     void* found = nullptr;

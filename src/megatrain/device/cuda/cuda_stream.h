@@ -14,7 +14,7 @@
 
 namespace megatrain {
 
-// Timed; a thread that waits for it sleeps.
+// Records times; a thread that waits for it sleeps instead of spinning.
 class CudaEvent final : public Event {
  public:
   CudaEvent();
@@ -30,20 +30,20 @@ class CudaEvent final : public Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// 32-bit flags in pinned host memory that the GPU sees, each on a cache line of its own.
+// 32-bit flags in pinned host memory that the GPU can access, each on its own cache line.
 class FlagPool {
  public:
   struct Flag {
     std::atomic<uint32_t>* host = nullptr;
-    uint64_t device = 0;  // the same word as the GPU addresses it
+    uint64_t device = 0;  // the GPU's address of the same word
   };
   FlagPool() = default;
   ~FlagPool();
   FlagPool(const FlagPool&) = delete;
   FlagPool& operator=(const FlagPool&) = delete;
 
-  Flag take();           // holds 0
-  void give_back(Flag);  // no stream waits for it any more
+  Flag take();           // initially 0
+  void give_back(Flag);  // no stream may be waiting for it
 
  private:
   static constexpr size_t kPageBytes = 65536;
@@ -77,7 +77,7 @@ class CudaStream final : public Stream {
   void copy(void* to, const void* from, size_t bytes) override;
   void zero(void* to, size_t bytes) override;
   void record(Event& event) override;
-  void wait(Event& event) override;  // of a CUDA stream or of a host stream of the same device
+  void wait(Event& event) override;  // of a CUDA stream, or of a host stream of the same device
   void synchronize() override;
   void check() override;
   cudaStream_t native() const { return stream_; }

@@ -9,7 +9,7 @@ namespace megatrain {
 
 namespace {
 
-// The few names of nvml.h needed here, as its stable ABI has them.
+// The few declarations of nvml.h needed here; its ABI is stable.
 using Return = int;
 constexpr Return kSuccess = 0;
 constexpr unsigned long long kNotAvailable = ~0ULL;

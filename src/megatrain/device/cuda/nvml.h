@@ -1,4 +1,5 @@
-// What the driver says this process holds on a GPU. NVML is loaded at run time: it belongs to the driver, not to us.
+// The GPU memory that this process holds according to the driver. NVML is part of the driver, so it is loaded at run
+// time.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ class Nvml {
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // Bytes held by this process, its context included; nothing where the driver will not say (no NVML, other process
-  // numbers inside a container or a virtual machine).
+  // Bytes held by this process, its context included. Nothing if the driver cannot tell: no NVML, or other process ids
+  // inside a container or virtual machine.
   std::optional<int64_t> bytes_of_this_process() const;
 
  private:
