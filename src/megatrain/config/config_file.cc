@@ -59,7 +59,7 @@ class FileReader {
     }
   }
 
-  // Without a mark, a single key of ours makes it our file. `skip-bad` and `seed` are too common to decide.
+  // Without a mark, a single key of ours makes it our file. `skip-bad` and `seed` do not count on either side.
   bool has_their_keys_alone() const {
     const auto is_theirs = [](const auto& entry) { return entry.first != "skip-bad"; };
     const auto is_ours = [](const auto& entry) { return entry.first != "seed"; };

@@ -19,8 +19,9 @@ struct Candidate {
   double probability;
 };
 
-// The tokens that may be drawn, with their probabilities: softmax of logits / temperature (> 0), cut to the top_k
-// likeliest, then to the fewest of those with a share of top_p of the rest. Among equals, the lower id goes first.
+// The tokens that may be drawn, with their probabilities. These are the softmax of logits / temperature (> 0), cut to
+// the top_k likeliest, renormalised, then cut to the fewest that together reach top_p. Among equals, the lower id goes
+// first.
 std::vector<Candidate> candidates(std::span<const float> logits, const Sampling& sampling);
 
 // The token at `position` of a sequence. The draw is a function of (seed, sequence, position) and the logits. Throws

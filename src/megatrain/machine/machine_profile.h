@@ -69,9 +69,12 @@ struct MachineProfile {
   std::string title() const;
 };
 
-// Throws Error(bad_config), naming the field, for values that no machine has: a speed that is zero, negative, not a
-// number or beyond any hardware; both directions of the link slower than one; DRAM faster during copies; tables that do
-// not ascend. `where` is the file or the name of the machine.
+// Throws Error(bad_config), naming the field, for values that no machine has. `where` is the file or the name of the
+// machine. Refused are:
+//   - a speed that is zero, negative, not a number or beyond any hardware
+//   - both directions of the link together slower than one
+//   - DRAM that is faster during copies
+//   - tables that do not ascend
 void check_profile(const MachineProfile& profile, const std::string& where);
 
 nlohmann::json profile_to_json(const MachineProfile& profile);

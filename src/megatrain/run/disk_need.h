@@ -14,8 +14,8 @@
 
 namespace megatrain {
 
-// Whether the last step gets a checkpoint even if checkpoint.every does not divide it. It does when the run ends in the
-// middle of an epoch, or follows the conventions of a trainer that always saves there.
+// Whether the last step gets a checkpoint even if checkpoint.every does not divide it. It does if there is one per
+// epoch, since the last epoch may be cut short, and under the conventions of other trainers, which always save there.
 bool saves_last_step(const TrainConfig& config);
 
 struct DiskPart {

@@ -177,7 +177,7 @@ void LiveFile::loop() {
   const auto every = std::chrono::duration<double>(about_.every_s);
   while (!changed_.wait_for(lock, every, [this] { return stopping_; })) {
     lock.unlock();
-    // Not under the mutex: whoever ends a hung run holds the lock that running_ waits for.
+    // Not under the mutex: the thread that ends a hung run holds the lock that running_ waits for.
     write(running_ ? running_() : "");
     lock.lock();
   }

@@ -13,10 +13,10 @@ namespace megatrain {
 class RunDirectory {
  public:
   // A directory that holds a run is locked at once, so that one in use is refused before anything is loaded: throws
-  // Error(bad_config). With `resume` it is then cleaned up: complete checkpoints that lack only their final name get
-  // it, and all other partial files of a killed run are removed, with a log line each. Nothing else is touched. Throws
-  // Error(bad_config) when it holds no run but other files (foreign_files.h). `inputs` are files and folders that the
-  // configuration names.
+  // Error(bad_config). With `resume` it is then cleaned up, with a log line for each change. Complete checkpoints that
+  // lack only their final name get it, and all other partial files of a killed run are removed. Nothing else is
+  // touched. Throws Error(bad_config) when it holds no run but other files (foreign_files.h). `inputs` are files and
+  // folders that the configuration names.
   RunDirectory(const std::string& path, bool resume, const std::vector<std::string>& inputs = {});
 
   // Makes the directory this run's own. An earlier run in it is moved aside, unless this run resumes it.
