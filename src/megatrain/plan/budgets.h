@@ -1,4 +1,4 @@
-// The memory that a plan may take.
+// The memory that a plan may use.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,12 @@
 namespace megatrain {
 
 struct Budgets {
-  int64_t gpu_bytes = 0;  // of the device, driver's own share included
+  int64_t gpu_bytes = 0;  // device memory, including the driver's own share
   int64_t host_bytes = 0;
-  int64_t disk_bytes = 0;       // 0: nothing lives on disk
-  bool device_is_host = false;  // gpu_bytes are host memory too: the CPU computes
-  bool state_on_host = false;   // all state lives on the host; at most kVisitingBytes of it are on the device at a time
+  int64_t disk_bytes = 0;       // 0: nothing may live on disk
+  bool device_is_host = false;  // gpu_bytes are host memory too, because the CPU computes
+  // All state lives on the host; at most kVisitingBytes of it are on the device at any time.
+  bool state_on_host = false;
 };
 inline constexpr int64_t kVisitingBytes = int64_t{8} << 30;
 

@@ -1,4 +1,4 @@
-// The head, backward through the phases, and gradients that are done.
+// The head, backward through the phases, and finished gradients.
 #include <algorithm>
 
 #include "megatrain/plan/inventory.h"
@@ -27,8 +27,8 @@ void ScheduleBuilder::add_sums(std::vector<Access>& accesses, int64_t phase, int
 void ScheduleBuilder::leave_phase(int64_t phase, int64_t part) {
   for (const int64_t record : w_.phase(phase).records_of(part)) {
     if (!w_.is_trained(record) || (!w_.is_layer_record(record) && w_.phase_of(record) != phase)) continue;
-    // Rows join the gradient of a table that another phase needs whole once all micro-batches of both are summed, so
-    // that sweeps change no bit.
+    // Row gradients are merged into the gradient of a table that another phase needs whole only after all micro-batches
+    // of both are summed. This keeps the result independent of the sweeps.
     if (w_.is_looked_up(record) && !w_.by_rows(record)) {
       add(Lane::compute, {.kind = ActionKind::merge_rows, .record = record},
           {reads(Operand::rows, {Kind::row_gradient_sum, record}), reads(Operand::inputs, {Kind::inputs}),
@@ -88,7 +88,7 @@ ScheduleBuilder::Place ScheduleBuilder::fetch_boundary(int64_t phase) {
 }
 
 void ScheduleBuilder::backward() {
-  Place boundary;  // of the phases at hand
+  Place boundary;  // of the current phases
   const int64_t top = w_.head_phase() - 1;
   for (int64_t phase = top; phase >= first_trained_; --phase) {
     if (w_.phase(phase).has_input()) {

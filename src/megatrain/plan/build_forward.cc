@@ -1,4 +1,4 @@
-// Weights and activations on their way through the forward passes of a sweep.
+// The movement of weights and activations in the forward passes of a sweep.
 #include <algorithm>
 
 #include "megatrain/plan/inventory.h"

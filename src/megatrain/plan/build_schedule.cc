@@ -1,24 +1,24 @@
-// Writes a step down as one sequential order of actions; derive_waits makes it concurrent.
+// Lists a step's actions in one sequential order; derive_waits makes it concurrent.
 //
 //   forward    gather and fetch the touched embedding rows; for each phase: fetch, then every micro-batch of the sweep
-//   turn       head: loss and gradient of every micro-batch; the last records are still in their slots. The loss that
-//              balances experts turns what forward counted into slopes for backward
-//   backward   for each phase in reverse: fetch unless still there, every micro-batch, round the gradients, let them
-//              leave. Where only every k-th input waits, the phases above one run forward again first.
-//              A phase in parts does so part by part, from the last to the first, once every micro-batch has made again
-//              what they need.
+//   turn       head: loss and gradient of every micro-batch; the last records are still in their slots. The
+//              load-balancing loss turns what forward counted into slopes for backward.
+//   backward   for each phase in reverse: fetch unless still there, run every micro-batch, round the gradients, let
+//              them leave. If only every k-th input is kept, the phases above one run forward again first.
+//              A phase in parts first recomputes what its parts need for every micro-batch, then runs backward part
+//              by part, from the last to the first.
 //              Inputs and kept outputs that wait on the host or on disk leave in forward as each is written, and come
-//              back through rings of slots
+//              back through rings of slots.
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
-//              What lives on the device or visits it is updated there, on the compute lane; visits that take turns in
-//              slots have lanes of their own, so that the next step begins beside them.
-//              Moments that live on disk are in a slab of a ring from their reading to their writing, and with them
-//              weights and low bits that live there; a fetch of such weights stages them in a ring of its own first.
+//              State that lives on or visits the device is updated there, on the compute lane. Visits that take turns
+//              in slots have lanes of their own, so that the next step begins beside them.
+//              Moments that live on disk are in a slab of a ring from their reading to their writing, together with
+//              weights and low bits that live there; fetching such weights stages them in another ring first.
 //              Gradients that wait on disk or on the device pass through a ring likewise.
 //
-// Backward ends at the lowest phase that has a trained record. What is frozen has no gradient, so nothing of it leaves
-// or is updated.
+// Backward ends at the lowest phase that has a trained record. Frozen records have no gradients, so nothing of them
+// leaves or is updated.
 #include <algorithm>
 
 #include "megatrain/plan/check_plan.h"

@@ -25,7 +25,7 @@ std::string largest_shares(const std::array<int64_t, kResourceKinds>& bytes) {
   return text;
 }
 
-// What to do about the disk where host memory is short; nothing where no disk helps.
+// Advice about the disk if host memory is short; empty if no amount of disk helps.
 std::string disk_remedy(const Budgets& b, std::optional<int64_t> disk) {
   if (!disk || *disk <= b.disk_bytes) return "";
   if (b.disk_bytes > 0)
@@ -82,7 +82,7 @@ void refuse(const std::string& what) {
   fail_config("the plan does not fit this run: " + what + "; make a new one with 'megatrain plan'");
 }
 
-// Sentences are made for what fails alone: plans are checked by the hundred.
+// Messages are built only for checks that fail, because plans are checked by the hundred.
 class PlanCheck {
  public:
   PlanCheck(const Workload& w, const Plan& p) : w_(w), p_(p) {}
@@ -161,13 +161,13 @@ class PlanCheck {
     return names.empty() ? "nothing of it" : names;
   }
 
-  // Throws unless the ring is within its limits; `why` says them where they are not numbers.
+  // Throws unless the ring is within its limits; `why` explains limits that are not plain numbers.
   void ring(const char* name, int64_t value, int64_t least, int64_t most, const char* why = "") const {
     if (value >= least && value <= most) return;
     refuse(fmt::format("{} is {}, expected {}{}", name, value,
                        least == most ? std::to_string(least) : fmt::format("{} to {}", least, most), why));
   }
-  // Things of which at least `least` pass through at a time, or all where there are fewer.
+  // A ring for `things`, of which at least `least` (or all, if there are fewer) must fit at once.
   void ring_of(const char* name, int64_t value, int64_t things, int64_t least) const {
     ring(name, value, std::min(least, things), things);
   }

@@ -9,7 +9,7 @@
 
 namespace megatrain {
 
-// What tells a plan for another model, before its fields can be read.
+// The sizes that reveal a plan made for another model, checked before its fields are read.
 struct PlanSizes {
   int64_t experts_per_record, phases, records;
 };
@@ -17,8 +17,8 @@ void check_sizes(const Workload& workload, const PlanSizes& sizes);
 
 // Throws Error(bad_config) naming the field that is wrong for this workload.
 void check_plan(const Workload& workload, const Plan& plan);
-// Throws Error(cannot_fit) when the plan needs more than the budgets. `least_disk_bytes` is the disk with which some
-// plan would fit where this one lacks host memory; none: no disk helps.
+// Throws Error(cannot_fit) when the plan needs more memory than the budgets allow. `least_disk_bytes` is the disk space
+// with which some plan would fit if this one lacks host memory; nullopt: no amount of disk helps.
 void check_fit(const Workload& workload, const Plan& plan, const Budgets& budgets,
                std::optional<int64_t> least_disk_bytes = {});
 

@@ -15,8 +15,8 @@ namespace megatrain {
 
 namespace {
 
-// "all 28 blocks on the device", "3 of 28 blocks on the device, 5 on disk, the others in host memory".
-// `tier_of` says where each of them is.
+// "all 28 blocks on the device", or "3 of 28 blocks on the device, 5 on disk, the others in host memory". `tier_of`
+// gives the tier of each value.
 template <class Value, class TierOf>
 std::string places(std::span<const Value> values, const TierOf& tier_of, const char* what) {
   const int64_t all = std::ssize(values);
@@ -31,7 +31,7 @@ std::string places(std::span<const Value> values, const TierOf& tier_of, const c
   return text.empty() ? fmt::format("all {} {} in host memory", all, what) : text + "the others in host memory";
 }
 
-// `things`: blocks, or records where a block has several.
+// `things`: "blocks", or "records" if a block has several.
 std::string weights_text(const Workload& w, const Plan& p, const char* things) {
   const int64_t streamed = p.streaming(w), all = w.layer_record_count();
   if (streamed == 0) return fmt::format("all {} {} stay on the device", all, things);
@@ -42,7 +42,7 @@ std::string weights_text(const Workload& w, const Plan& p, const char* things) {
   return fmt::format("{} of {} {} stay on the device, the others {}", all - streamed, all, things, through);
 }
 
-// ", 8 of them in host memory and 2 on disk", where what some of these blocks keep waits elsewhere than on the device.
+// ", 8 of them in host memory and 2 on disk", if the kept activations of some of these blocks wait off the device.
 std::string away_text(const std::vector<PhasePlan>& of_level) {
   std::string text;
   for (const auto& [tier, where] : {std::pair{Tier::host, "in host memory"}, {Tier::disk, "on disk"}}) {
@@ -54,8 +54,8 @@ std::string away_text(const std::vector<PhasePlan>& of_level) {
   return text;
 }
 
-// What backward finds, and recomputes the rest of. `first`: the lowest block with a backward. Blocks whose lists name
-// the same level are told together.
+// What backward finds kept; the rest it recomputes. `first`: the lowest block with a backward. Blocks with the same
+// level name are reported together.
 std::string kept_text(const Workload& w, const Plan& p, int64_t first) {
   std::vector<std::pair<std::string, std::vector<PhasePlan>>> levels;
   const auto blocks_of = [&](const std::string& name) -> std::vector<PhasePlan>& {
@@ -78,7 +78,7 @@ std::string kept_text(const Workload& w, const Plan& p, int64_t first) {
   return text.empty() ? "nothing: no block has a backward" : text;
 }
 
-// Lent: activations, workspace and weight slots.
+// The memory lent to generation: activations, workspace and weight slots.
 std::string samples_text(const Workload& w, const MemoryNeed& need) {
   const int64_t aside = std::min(need.bytes_of(ResourceKind::generation), w.generation_bytes);
   return fmt::format("samples: take {} of device memory between steps, {}\n", format_bytes(w.generation_bytes),
@@ -128,7 +128,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
                       counted(w.micro_batches, "micro-batch", "micro-batches"), w.micro_tokens);
   if (w.trained_parameters < w.parameters)
     text += fmt::format("{} of them are trained, the others frozen\n", format_count(w.trained_parameters));
-  const bool several = w.layer_record_count() > w.layer_phases();  // records in some block
+  const bool several = w.layer_record_count() > w.layer_phases();  // some block has several records
   const char* things = several ? "records" : "blocks";
   if (several) {
     text += fmt::format("{} records: {} of experts, the others of a block's attention, norms and router\n",
@@ -138,7 +138,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   if (const int64_t packed = std::ranges::count_if(w.records, [](const RecordWork& r) { return r.packed_bytes > 0; }))
     text += fmt::format("packed: the weights of {} frozen {}, unpacked on the device when they are needed\n", packed,
                         things);
-  const char* all_things = several ? things : "layers";  // embedding and head too
+  const char* all_things = several ? things : "layers";  // includes embedding and head
   text +=
       fmt::format("optimizer state: {}\n",
                   places(

@@ -1,4 +1,4 @@
-// A plan, a record and a state format in words.
+// Plans, records and state formats as text for people.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace megatrain {
 
-// "state: fp32 moments and master, exact", or what is not.
+// "state: fp32 moments and master, exact", or which parts are not exact.
 std::string describe(StateFormat format);
 
-// "20.9B parameters (3.61B active)"; of a dense model the first number alone.
+// "20.9B parameters (3.61B active)"; for a dense model only the first number.
 std::string describe_parameters(const Workload& workload);
 
-// Which experts of its layer a record holds: "experts 9 to 16" or "expert 9", counted from 1, or "experts" where it
-// holds them all; empty for a record of anything else.
+// Which experts of its layer a record holds: "experts 9 to 16" or "expert 9", counted from 1, or "experts" if it holds
+// all of them. Empty for records that hold no experts.
 std::string experts_of(const Workload& workload, int64_t record);
 
-// "layer 3", or "experts 9 to 16 of layer 3". Layer 0 is the embedding, the one after the last layer the head.
+// "layer 3", or "experts 9 to 16 of layer 3". Layer 0 is the embedding; the one after the last layer is the head.
 std::string describe_record(const Workload& workload, int64_t record);
 
-// Lines for a person: placement, memory by tag, what bounds the step.
+// Multi-line text: placement, memory by tag, what bounds the step.
 std::string explain(const Workload& workload, const Plan& plan, const Estimate& estimate);
 
 }  // namespace megatrain

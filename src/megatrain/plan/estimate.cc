@@ -1,5 +1,5 @@
-// The cost model: what a step's actions take on this machine, and when each can begin. An action begins when its lane
-// is free and every earlier action that it conflicts with is done, which is when its waits let it.
+// The cost model: how long a step's actions take on this machine, and when each can begin. An action begins when its
+// lane is free and every earlier action that it conflicts with is done, which is exactly when its waits let it.
 #include "megatrain/plan/estimate.h"
 
 #include <algorithm>
@@ -13,16 +13,16 @@ namespace megatrain {
 
 namespace {
 
-constexpr double kBesideUpdates =
-    1.3;  // what a visit's way in takes beside the host's updates, which use its memory too
-// What a step with visits in turns takes beyond the walk: slots that copies and kernels hand on wait for each other. A
-// 5.75B step of 1.66 s by the walk took 1.73 to 1.85 s.
+// Slowdown of incoming visits while the host updates, since both use host memory.
+constexpr double kBesideUpdates = 1.3;
+// How much longer a step takes than the walk says if visits take turns: slots handed over between copies and kernels
+// wait for each other. A 5.75B step of 1.66 s by the walk took 1.73 to 1.85 s.
 constexpr double kTurns = 1.02;
-constexpr double kFinishBytes = 6;  // moved for an element of a gradient that is rounded and normed
+constexpr double kFinishBytes = 6;  // moved per gradient element that is rounded and whose square is summed
 
 double as_double(int64_t value) { return static_cast<double>(value); }
 
-// Of one token through one phase, or a part of it.
+// For one token through one phase, or a part of it.
 double forward_seconds(const PhaseWork& phase, int64_t part, const MachineProfile& m) {
   return (phase.in_parts() ? phase.parts[static_cast<size_t>(part)].forward_flops : phase.forward_flops) /
          m.flops_per_s;
@@ -36,7 +36,7 @@ double backward_seconds(const PhaseWork& phase, int64_t part, const MachineProfi
   return phase.backward_flops / m.flops_per_s + recompute_seconds(phase, m, keep);
 }
 
-// What one action takes by itself.
+// How long one action takes by itself.
 class ActionCosts {
  public:
   ActionCosts(const Workload& w, const Plan& plan, const MachineProfile& m) : w_(w), plan_(plan), m_(m) {}
@@ -77,7 +77,7 @@ class ActionCosts {
                 2 * as_double(w_.visiting_bytes(a.record))) /
                m_.hbm_bytes_per_s;
       case ActionKind::update: {
-        // the other rows of an embedding are brought up to date a slice at a time
+        // the other rows of the embedding are brought up to date, one slice per step
         const int64_t others = w_.by_rows(a.record) ? w_.record(a.record).trained / kRowSlices : 0;
         return update_seconds(a.record, w_.gradient_elements(a.record) + others);
       }
@@ -88,11 +88,11 @@ class ActionCosts {
       case ActionKind::store_gradient: return as_double(w_.disk_gradient_bytes(a.record)) / m_.disk_write_bytes_per_s;
       case ActionKind::read_activations: return as_double(stored_bytes(a)) / m_.disk_read_bytes_per_s;
       case ActionKind::store_activations: return as_double(stored_bytes(a)) / m_.disk_write_bytes_per_s;
-      default: return 0;  // small beside the others
+      default: return 0;  // negligible beside the others
     }
   }
 
-  // How much longer the host's updates take while copies take a share of what the link can move.
+  // How much slower the host's updates are while copies use this share of what the link can move.
   double slower_update(double link_share) const {
     for (int64_t record = 0; record < w_.record_count(); ++record) {
       if (w_.is_trained(record) && !w_.is_looked_up(record))
@@ -106,7 +106,7 @@ class ActionCosts {
     const double count = as_double(elements);
     return m_.update_seconds(count, count * host_update_bytes(record), w_.state.moments, link_share);
   }
-  // Of one way of the disk while as much goes the other way, as moments do.
+  // Speed of one direction of the disk while as much moves the other way, as it does for moments.
   double beside(double disk_bytes_per_s) const {
     return m_.disk_both_bytes_per_s > 0 ? std::min(disk_bytes_per_s, m_.disk_both_bytes_per_s / 2) : disk_bytes_per_s;
   }
@@ -115,7 +115,7 @@ class ActionCosts {
     return a.micro_batches * round_up(moved_activation_bytes(w_, a), kDiskAlignment);
   }
   int64_t activation_bytes(const Action& a) const { return a.micro_batches * moved_activation_bytes(w_, a); }
-  // Moved for an element: its gradient is read, its weight and state are read and written.
+  // Bytes moved per element: its gradient is read, its weight and state are read and written.
   double host_update_bytes(int64_t record) const {
     const int64_t trained = w_.record(record).trained;
     return trained > 0
@@ -128,7 +128,7 @@ class ActionCosts {
   const MachineProfile& m_;
 };
 
-// The actions with their costs, and resources as numbers: what is walked several times.
+// The actions with their costs, with resources as indices: the form that is walked several times.
 class Walk {
  public:
   Walk(const std::vector<Action>& actions, const ActionCosts& costs, bool serial) : serial_(serial) {
@@ -158,22 +158,23 @@ class Walk {
     read_.assign(static_cast<size_t>(resources), 0);
   }
 
-  // From now on what a lane does takes so much longer.
+  // From now on, everything on this lane takes this factor longer.
   void slow(Lane lane, double factor) {
     for (Step& step : steps_) step.seconds *= step.lane == lane ? factor : 1;
   }
 
-  // Busy seconds of the next step's lanes, and how much later than the step before its compute lane is done.
+  // Walks the next step: the busy seconds of its lanes, and how much later its compute lane ends than that of the
+  // previous step.
   Estimate step() {
     const double before = free_[static_cast<size_t>(Lane::compute)];
     std::array<double, kLanes> busy{};
     size_t at = 0;
-    const double issued = reported_;  // the host issues a step when it has the report of the one before
+    const double issued = reported_;  // the host issues a step once it has the previous step's report
     for (size_t i = 0; i < steps_.size(); ++i) {
       const Step& s = steps_[i];
       const size_t lane = static_cast<size_t>(s.lane);
       double start = std::max(serial_ ? last_ : free_[lane], issued);
-      // Copies one way go through one queue of the device as they were issued, whatever their streams.
+      // All copies in one direction share one device queue in the order of issue, whatever their streams.
       if (s.lane == Lane::h2d) start = std::max(start, free_[static_cast<size_t>(Lane::visit_in)]);
       const size_t first = at;
       for (; at < s.end; ++at) {
@@ -211,9 +212,9 @@ class Walk {
   bool serial_;
   std::vector<Step> steps_;
   std::vector<Touch> touches_;
-  std::vector<double> written_, read_;  // (resources) when the last write and the last read are done
-  std::array<double, kLanes> free_{};   // when each lane is
-  double last_ = 0, reported_ = 0;      // the end of the last action, of the last report
+  std::vector<double> written_, read_;  // (resources) when the last write and the last read end
+  std::array<double, kLanes> free_{};   // when each lane becomes free
+  double last_ = 0, reported_ = 0;      // the end of the last action, and of the last report
   size_t report_ = 0;
 };
 
@@ -245,7 +246,7 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
   double update = 0, disk_read = 0, disk_write = 0;
   const SlotRings slots(w);
   int64_t fetched = 0, streamed = 0;  // bytes
-  std::array<int64_t, 2> largest{};   // of each ring
+  std::array<int64_t, 2> largest{};   // per ring
   for (int64_t record = 0; record < w.record_count(); ++record) {
     if (w.is_trained(record)) {
       compute += costs({.kind = ActionKind::finish_gradient, .record = record});
@@ -268,7 +269,7 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
     streamed += bytes;
     largest[slots.is_small(record)] = std::max(largest[slots.is_small(record)], bytes);
   }
-  // once a sweep in forward; in backward and in the next forward what was used last is still in its slot
+  // once per sweep in forward; in backward and the next forward, the records used last are still in their slots
   const int64_t held = plan.rings.weight_slots * largest[0] + plan.rings.small_slots * largest[1];
   const int64_t kept = std::min(held, streamed), above = first_trained <= 1 ? streamed : 0;
   fetched += sweeps * streamed + std::max<int64_t>(sweeps * above - (2 * sweeps - 1) * kept, -(sweeps - 1) * kept);
@@ -325,7 +326,7 @@ double attention_flops(const Workload& w, const Plan& plan) {
   for (const Action& a : grouped_actions(w, plan, 1)) {
     const bool layers =
         a.kind == ActionKind::forward || a.kind == ActionKind::recompute || a.kind == ActionKind::backward;
-    if (!layers || a.part != 0) continue;  // it is in the first part
+    if (!layers || a.part != 0) continue;  // counted with the first part
     const PhaseWork& phase = w.phase(a.phase);
     const AttentionFlops& attention = phase.attention;
     const KeepWork& level = phase.level(a.keep);
@@ -343,7 +344,7 @@ double attention_flops(const Workload& w, const Plan& plan) {
 
 namespace {
 
-// Some input or kept output of a phase crosses the link, micro-batch by micro-batch.
+// Whether some phase's input or kept output crosses the link, micro-batch by micro-batch.
 bool activations_move(const Workload& w, const Plan& plan) {
   for (int64_t phase = std::max<int64_t>(1, w.first_trained_phase()); phase < w.head_phase(); ++phase) {
     if (plan.phase(phase).input != Tier::hbm || plan.phase(phase).outputs != Tier::hbm) return true;
@@ -351,7 +352,7 @@ bool activations_move(const Workload& w, const Plan& plan) {
   return false;
 }
 
-// A step takes no less where both ways of the link share what it can move.
+// A lower bound on the step if both directions of the link share its bandwidth.
 double shared_link_seconds(const Estimate& e, const MachineProfile& m) {
   if (m.link_both_bytes_per_s == 0) return 0;
   return (e.h2d_s * m.h2d_bytes_per_s + e.d2h_s * m.d2h_bytes_per_s) / m.link_both_bytes_per_s;
@@ -361,19 +362,19 @@ double longest_lane(const Estimate& e) {
   return std::max({e.compute_s, e.h2d_s, e.d2h_s, e.update_s, e.disk_read_s, e.disk_write_s});
 }
 
-// What copies take of what the link can move both ways, on average.
+// The average share of the link's two-way bandwidth that copies use.
 double link_share(const Estimate& e, const MachineProfile& m) {
   const double both_s = m.link_both_bytes_per_s > 0 ? shared_link_seconds(e, m) : (e.h2d_s + e.d2h_s) / 2;
   return std::min(1.0, both_s / std::max(e.step_s, longest_lane(e)));
 }
 
-// Nor where the lanes share cores: compute and the update use all of them, a copy uses one.
+// A lower bound on the step if the lanes share cores: compute and the update use all of them, a copy uses one.
 double shared_core_seconds(const Estimate& e, const MachineProfile& m) {
   if (m.shared_cores == 0) return 0;
   return e.compute_s + e.update_s + (e.h2d_s + e.d2h_s) / as_double(m.shared_cores);
 }
 
-// Sweeps are alike: what many take follows from what fewer of them do.
+// Sweeps are alike, so the time of many is extrapolated from a few.
 Estimate of_many_sweeps(const Workload& w, const Plan& plan, const MachineProfile& m, size_t walked) {
   const auto first = [&](size_t sweeps) {
     Workload some = w;
@@ -410,7 +411,7 @@ Estimate estimate(const Workload& w, const Plan& plan, const MachineProfile& m, 
   if (turns) walk.slow(Lane::visit_in, kBesideUpdates);
   walk.step();
   Estimate e = walk.step();
-  e.step_s = std::max({e.step_s, longest_lane(e),  // no lane is ahead for ever
+  e.step_s = std::max({e.step_s, longest_lane(e),  // no lane can run ahead indefinitely
                        shared_link_seconds(e, m), shared_core_seconds(e, m)}) *
              (turns ? kTurns : 1);
   e.bound_by = bounding_lane(e.step_s, e.compute_s,

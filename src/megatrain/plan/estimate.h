@@ -1,4 +1,4 @@
-// How long a step of a plan takes on a machine: the schedule walked with what each action costs.
+// How long a step of a plan takes on a machine: walks the schedule with a cost for each action.
 #pragma once
 
 #include <cstdint>
@@ -15,37 +15,39 @@ struct Estimate {
   double compute_s = 0, h2d_s = 0, d2h_s = 0, update_s = 0, disk_read_s = 0, disk_write_s = 0;
   std::string bound_by;
 };
-// Walks three steps of the schedule and reports the third. Micro-batches of a sweep are taken together where that
-// changes nothing: unless inputs or kept outputs of phases cross the link, and then where there are many. Where
-// there are many sweeps, the first are walked.
+// Walks three steps of the schedule and reports the third. To save time, micro-batches of a sweep are grouped into
+// fewer actions: always if no phase inputs or kept outputs cross the link (the result is then the same), otherwise only
+// if there are many. If there are many sweeps, only the first few are walked.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine);
-// The same with the micro-batches of a sweep in at most `groups` actions.
+// The same, with the micro-batches of a sweep grouped into at most `groups` actions.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine, int64_t groups);
 
-// No step of the plan is estimated to be shorter. Cheap: no schedule is made.
+// A lower bound on the estimated step time of the plan. Cheap: builds no schedule.
 double least_seconds(const Workload& workload, const Plan& plan, const MachineProfile& machine);
 
-// What bounds a step: compute, unless it stalls and another lane is busy enough to be why. Busy seconds by lane.
+// What bounds a step: compute, unless compute stalls and another lane is busy enough to be the cause. `others` maps
+// each other lane to its busy seconds.
 std::string bounding_lane(double step_s, double compute_s, const std::map<std::string, double>& others);
 
-// Weight bytes that cross to the device in one step.
+// Weight bytes copied to the device in one step.
 int64_t fetched_weight_bytes(const Workload& workload, const Plan& plan);
 
-// Seconds of a step by what they are for, each action by itself: sums over the schedule.
+// Seconds of a step by purpose. Each is a sum over the schedule's actions, each action costed as if it ran alone.
 struct StepParts {
-  // Grow with the tokens of a step.
-  double forward_s = 0;   // of the layers
-  double backward_s = 0;  // with the head, and with all that is computed again
-  // Do not.
-  double weights_s = 0;  // layers' weights that the forward passes fetch
-  // Gradients that leave in backward, and those that waited on the device and leave once the norm is known. An
-  // embedding's that is updated row by row grow with the tokens and are not counted, here and in update_s.
+  // These grow with the tokens of a step:
+  double forward_s = 0;   // layers only
+  double backward_s = 0;  // includes the head and all recomputation
+  // These do not:
+  double weights_s = 0;  // fetching the layers' weights in the forward passes
+  // Gradients that leave during backward, and gradients that waited on the device and leave once the norm is known. The
+  // gradients of an embedding that is updated row by row grow with the tokens, so neither these nor update_s count
+  // them.
   double gradients_s = 0, collected_s = 0;
-  double update_s = 0;  // of the host
+  double update_s = 0;  // on the host
 };
 StepParts step_parts(const Workload& workload, const Plan& plan, const MachineProfile& machine);
 
-// Of attention in one step, what is computed again included.
+// Attention flops of one step, recomputation included.
 double attention_flops(const Workload& workload, const Plan& plan);
 
 }  // namespace megatrain

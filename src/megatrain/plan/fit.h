@@ -1,4 +1,4 @@
-// Whether a run fits a machine, by the planner's own plan, and what follows from that plan.
+// Whether a run fits a machine (the planner finds a plan), and what follows from that plan.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@
 
 namespace megatrain {
 
-// A configuration at a site, ready to be planned.
+// A configuration on a given machine, ready to be planned.
 struct Prospect {
   Workload workload;
   Budgets budgets;
-  MachineProfile profile;  // for the calls of this run
+  MachineProfile profile;  // with the ops' speeds as this run calls them
 };
 
 struct Fit {
@@ -24,7 +24,7 @@ struct Fit {
   Outlook outlook;
   MemoryNeed need;
 };
-// The planner's plan; nothing when none fits.
+// The planner's plan, or nullopt if none fits.
 std::optional<Fit> fit(const Prospect& prospect);
 
 }  // namespace megatrain

@@ -41,15 +41,15 @@ class ResourceList {
   }
   void host(Kind kind, int64_t a, int64_t bytes, int64_t count = 1) const { visit_(kind, Tier::host, a, bytes, count); }
 
-  // Where records live, and the layers' weights and gradients on their way.
+  // Where records live, and the layers' weights and gradients in transit.
   void records() const {
-    std::array<int64_t, 2> streamed{};                  // the largest of each ring, in bytes
-    int64_t packed = 0;                                 // the largest that comes, in bytes
-    int64_t leaving = 0, partials = 0;                  // the largest, in bytes and partials
-    int64_t visiting = 0, coming = 0;                   // state and gradient of visits that take turns, in bytes
-    std::vector<int64_t> shared;                        // the largest sum at each place of a phase, in elements
-    int64_t passing = 0, carried = 0, staged = 0;       // moments, gradients and weights on their way, in bytes
-    std::vector<bool> waits(w_.records.size(), false);  // (homes) has a gradient that does
+    std::array<int64_t, 2> streamed{};  // the largest in each ring, in bytes
+    int64_t packed = 0;                 // the largest that is fetched, in bytes
+    int64_t leaving = 0, partials = 0;  // the largest, in bytes and partials
+    int64_t visiting = 0, coming = 0;   // state and gradient of visits that take turns, in bytes
+    std::vector<int64_t> shared;        // the largest sum for each index of a record within its phase, in elements
+    int64_t passing = 0, carried = 0, staged = 0;       // moments, gradients and weights in transit, in bytes
+    std::vector<bool> waits(w_.records.size(), false);  // (homes) whether it has a gradient that waits
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       const Tier tier = plan_.state_on_device(r) ? Tier::hbm : Tier::host;
       const int64_t trained = w_.record(r).trained;
@@ -128,7 +128,7 @@ class ResourceList {
     visit_(kind, tier, r, round_up(bytes, kRecordPlaneAlignment), 1);
   }
 
-  // Records that are no layer's take no turns: weights that are needed whole, and gradients, have places of their own.
+  // The embedding and the head do not take turns: weights needed whole, and gradients, have memory of their own.
   void own_places() const {
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       if (w_.is_layer_record(r)) continue;
@@ -154,7 +154,7 @@ class ResourceList {
     }
   }
 
-  // Activations of a phase that wait on disk; `slab` grows to what they pass through.
+  // Activations of a phase that wait on disk; `slab` grows to the largest that passes through it.
   void disk(Kind kind, int64_t phase, int64_t bytes, int64_t& slab) const {
     bytes = round_up(bytes, kDiskAlignment);
     visit_(kind, Tier::disk, phase, bytes, w_.micro_batches);
@@ -206,7 +206,7 @@ class ResourceList {
     for (int64_t which = 0; which < (one_width ? 1 : 2); ++which) device(Kind::gradient_stream, which, stream, widest_);
   }
 
-  // Of the gradient that takes the place of a phase's input.
+  // Size of the gradient that takes the memory of a phase's input.
   int64_t gradient_bytes_after(int64_t phase) const {
     if (phase == w_.head_phase()) return 0;
     const int64_t record = w_.phase(phase).records.front();
@@ -238,7 +238,7 @@ class ResourceList {
   const Plan& plan_;
   const SlotRings& slots_;
   const Visit& visit_;
-  int64_t widest_;  // micro-batches of the widest sweep
+  int64_t widest_;  // in micro-batches, of the widest sweep
 };
 
 template <class Visit>
@@ -340,8 +340,8 @@ int64_t MemoryNeed::disk_bytes() const { return std::accumulate(disk.begin(), di
 
 namespace {
 
-// Idle memory is one allocation then, and grows where generating takes more. Never less with more of it, so that the
-// planner's climb stays monotonic.
+// With generation, idle memory is one allocation, which grows if generating needs more. The result never shrinks as the
+// idle memory grows, so that the planner's climb stays monotonic.
 int64_t set_aside_for_generation(const Workload& w, const MemoryNeed& need) {
   if (w.generation_bytes == 0) return 0;
   int64_t idle = 0, aligned = 0;
@@ -407,14 +407,14 @@ int64_t update_slab_bytes(const Workload& w, const Plan& plan, int64_t record) {
 }
 
 Resource gradient_sum_of(const Workload& w, const Plan& plan, int64_t record) {
-  // half-summed gradients never leave
+  // partly summed gradients never leave the device
   const bool stays = plan.sweeps.size() > 1 || (w.gradients_stay && plan.updated_on_device(record));
   if (stays) return {Kind::gradient_sum, record};
   return {Kind::shared_gradient_sum, w.record(record).place};
 }
 
 bool leaves_its_place(const Workload& w, const Plan& plan, int64_t record) {
-  const int64_t phase = record;  // of a dense model
+  const int64_t phase = record;  // phase and record have the same index in a dense model
   return phase > 0 && phase < w.head_phase() && phase >= w.first_trained_phase() &&
          w.phase(phase).records.size() == 1 && w.phase(phase).records.front() == record &&
          plan.phase(phase).input == Tier::hbm && plan.above_boundary(phase, w.first_trained_phase()) == 0;
@@ -445,7 +445,7 @@ Inventory::Inventory(const Workload& w, const Plan& plan) : need_(memory_need(w,
   if (w.alias_records == 0) return;
   for (const Kind kind :
        {Kind::record_weights, Kind::low_bits, Kind::first_moments, Kind::second_moments, Kind::host_gradient}) {
-    if (kind == Kind::host_gradient && !w.clip) continue;  // slabs
+    if (kind == Kind::host_gradient && !w.clip) continue;  // slabs instead
     std::vector<Place>& places = places_[static_cast<size_t>(kind)];
     places.resize(w.records.size());
     for (int64_t r = 0; r < w.record_count(); ++r)

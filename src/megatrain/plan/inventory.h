@@ -1,5 +1,5 @@
-// Every resource of a step, counted once: the plan's memory is the sum of this list, the engine allocates it, and an
-// address is an offset into it.
+// Lists every resource of a step exactly once. The plan's memory is the sum of this list, the engine allocates it, and
+// an address is an offset into it.
 #pragma once
 
 #include <array>
@@ -36,55 +36,56 @@ struct MemoryNeed {
   }
 };
 MemoryNeed memory_need(const Workload& workload, const Plan& plan);
-// The same, for callers that count many plans of a workload: `slots` are the workload's.
+// The same, for callers that size many plans of one workload; `slots` must be that workload's.
 MemoryNeed memory_need(const Workload& workload, const Plan& plan, const SlotRings& slots);
-// "weights and moments and gradients and block inputs", or which of them live on disk.
+// Which kinds live on disk, for example "weights and moments and gradients and block inputs".
 std::string disk_contents(const MemoryNeed& need);
 nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}, "disk": {...}}
 
-// A plane of a record that lives on disk, and its bytes there.
+// A plane of a record that lives on disk, and its size there.
 struct DiskPlane {
   ResourceKind kind;
   int64_t bytes;
 };
-// Those of a record, as they lie one after the other in the slab that they pass through for its update.
+// The planes of a record that live on disk, in the order in which they lie in the slab used for its update.
 std::vector<DiskPlane> disk_planes(const Workload& workload, const Plan& plan, int64_t record);
 
-// Of what passes through a slab for the update of a record whose moments live on disk.
+// Size of the slab contents for updating a record whose moments live on disk.
 int64_t update_slab_bytes(const Workload& workload, const Plan& plan, int64_t record);
 
 // The slab in which a layer record's gradient is summed. Records share one unless the sum must stay on the device.
 Resource gradient_sum_of(const Workload& workload, const Plan& plan, int64_t record);
 
-// A record's phase leaves the place of its input to the record's gradient: backward has then read it for the last time.
+// Whether the record's gradient takes the memory of its phase's input, which backward has by then read for the last
+// time.
 bool leaves_its_place(const Workload& workload, const Plan& plan, int64_t record);
 
-// Where the rounded gradient of a layer record waits on the device for the norm, after which the device uses it or the
-// host fetches it: the place of its phase's input, or one of its own. None: it does not wait there.
+// Where the rounded gradient of a layer record waits on the device for the norm, until the device uses it or the host
+// fetches it: the memory of its phase's input, or memory of its own. nullopt: it does not wait on the device.
 std::optional<Resource> waiting_gradient_of(const Workload& workload, const Plan& plan, int64_t record);
 
-// Where each instance lies within the memory of its kind.
+// The offset of each instance within the memory of its kind.
 class Inventory {
  public:
   Inventory(const Workload& workload, const Plan& plan);
 
   const MemoryNeed& need() const { return need_; }
   int64_t offset(const Resource& resource) const;  // bytes into the memory of its kind
-  int64_t bytes(const Resource& resource) const;   // of the instance
+  int64_t bytes(const Resource& resource) const;   // size of the instance
 
-  // Bytes of every instance that lives on disk, kind after kind, as they lie in the memory of their kind.
+  // Sizes of all instances that live on disk, kind after kind, in the order of their offsets.
   const std::vector<int64_t>& disk_ranges() const { return disk_ranges_; }
 
  private:
   struct Place {
-    int64_t offset = -1;  // -1: there is no such instance
-    int64_t bytes = 0;    // of one b
-    int64_t count = 0;    // of b
+    int64_t offset = -1;  // -1: no such instance
+    int64_t bytes = 0;    // for one b
+    int64_t count = 0;    // number of values of b
   };
   const Place& place(const Resource& resource) const;
 
   MemoryNeed need_;
-  std::array<std::vector<Place>, kResourceKinds> places_;  // by a
+  std::array<std::vector<Place>, kResourceKinds> places_;  // indexed by a
   std::vector<int64_t> disk_ranges_;
 };
 

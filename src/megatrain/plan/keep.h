@@ -1,6 +1,7 @@
-// How much of a phase's inner activations waits from its forward to its backward; the rest is computed again. A phase
-// names its own levels, in order: each keeps what the one before it keeps, the first nothing that can be computed
-// again, the last everything. The plan chooses one by its place in that list and says where what it keeps waits.
+// Selective recomputation: how much of a phase's inner activations is kept from forward to backward; the rest is
+// recomputed. A phase names its own levels in order, and each level keeps everything the one before it keeps. The first
+// keeps nothing that can be recomputed, the last keeps everything. The plan picks a level by its index in that list,
+// and decides where the kept activations wait.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +10,16 @@
 
 namespace megatrain {
 
-// A place in a phase's list of levels.
+// An index into a phase's list of levels.
 enum class Keep : int32_t { nothing };
 
 constexpr size_t keep_index(Keep keep) { return static_cast<size_t>(keep); }
 
 struct KeepLevel {
-  std::string name;        // in plans: one word, once in a list
-  std::string recomputed;  // what backward computes again, for people
-  bool may_wait = false;   // what is kept may wait on the host or on disk
-  int64_t bytes = 0;       // kept of one micro-batch
+  std::string name;        // in plan files: one word, unique within the list
+  std::string recomputed;  // what backward recomputes, as text for people
+  bool may_wait = false;   // what it keeps may wait on the host or on disk
+  int64_t bytes = 0;       // kept per micro-batch
 };
 
 }  // namespace megatrain

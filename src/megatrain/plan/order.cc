@@ -13,7 +13,7 @@ struct Candidate {
   ResourceKind resource;
 };
 
-// Keeps, per lane, the latest conflicting occurrence, then drops those that the others already imply.
+// Keeps the latest conflicting occurrence of each lane, then drops those implied by the others.
 std::vector<Candidate> fewest(const std::vector<Candidate>& conflicts, const std::vector<Occurrence>& all,
                               const LaneClock& known) {
   std::array<const Candidate*, kLanes> latest{};

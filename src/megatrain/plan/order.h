@@ -10,7 +10,7 @@
 
 namespace megatrain {
 
-// For each lane, how many of its actions are known to be done.
+// For each lane, the number of its actions known to be done.
 struct LaneClock {
   std::array<int64_t, kLanes> done{};
 
@@ -24,15 +24,15 @@ struct Occurrence {
   int64_t step = 0;
   int64_t action = 0;
   Lane lane = Lane::compute;
-  int64_t sequence = 0;  // 1-based position in its lane
-  LaneClock clock;       // everything known done when it is done, itself included
+  int64_t sequence = 0;  // position in its lane, from 1
+  LaneClock clock;       // all actions known to be done when this one is done, itself included
 
   bool knows(const Occurrence& earlier) const {
     return clock.done[static_cast<size_t>(earlier.lane)] >= earlier.sequence;
   }
 };
 
-// The accesses so far to one resource that a new access could conflict with: all reads since the last write.
+// The accesses to one resource that a new access may conflict with: the last write and all reads since.
 struct History {
   std::vector<int64_t> readers;  // occurrence indices
   int64_t writer = -1;
@@ -47,8 +47,8 @@ struct History {
   }
 };
 
-// Fills in the waits of every action: the fewest that order every conflicting pair, this step and across steps.
-// With `serial`, every action also waits for the one before it.
+// Fills in the waits of every action: the smallest set that orders every conflicting pair, within a step and across
+// steps. With `serial`, every action also waits for the one before it.
 void derive_waits(std::vector<Action>& actions, bool serial);
 
 }  // namespace megatrain

@@ -15,12 +15,13 @@ namespace {
 
 double to_double(int64_t value) { return static_cast<double>(value); }
 
-// A save goes through the page cache and ends when the drive has everything: 18.5 GB took 14.3 to 19.4 s on an H200's
-// host, whose drive wrote 1.5 GB/s past the page cache. Before that every byte is gathered, hashed and copied.
+// A save goes through the page cache and ends when the drive has everything. 18.5 GB took 14.3 to 19.4 s on an H200's
+// host, whose drive wrote 1.5 GB/s past the page cache. Before that, every byte is gathered, hashed and copied.
 constexpr double kSaveShare = 0.75, kSavePasses = 4;
 
-// Tokens of a step whose part that may hide something takes as long. With clipping updates follow the norm and hide
-// behind the next forward; without, gradients come during backward, and what comes last is needed first.
+// The tokens per step at which forward or backward takes as long as what it must hide. With clipping, updates follow
+// the norm and hide behind the next forward. Without, gradients arrive during backward, and the last to arrive is
+// needed first.
 class Hiding {
  public:
   Hiding(const Workload& w, const StepParts& parts)
@@ -34,15 +35,15 @@ class Hiding {
 
  private:
   static int64_t tokens(double seconds, double token_s) {
-    constexpr double kRounding = 1e-9;  // sums in another order do not take a token more
+    constexpr double kRounding = 1e-9;  // a different summation order must not add a token
     return seconds > 0 ? static_cast<int64_t>(std::ceil(seconds / token_s * (1 - kRounding))) : 0;
   }
 
-  double forward_s_, backward_s_;  // of one token
+  double forward_s_, backward_s_;  // per token
   bool clip_;
 };
 
-// All state lives in host memory, and nothing is kept.
+// A plan with all state in host memory and no activations kept.
 Plan plan_on_host(const Workload& w) {
   Plan plan{.experts_per_record = w.experts_per_record,
             .records = std::vector<RecordPlan>(w.records.size()),
@@ -53,7 +54,7 @@ Plan plan_on_host(const Workload& w) {
   return plan;
 }
 
-// "12,340", of a whole number.
+// "12,340", for a whole number.
 std::string thousands(double value) {
   std::string text = fmt::format("{:.0f}", value);
   for (int64_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), 1, ',');

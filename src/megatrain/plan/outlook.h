@@ -1,4 +1,4 @@
-// What follows from a plan on a machine, in the figures people ask for before they start.
+// The figures people want before they start a run, derived from a plan and a machine.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +11,39 @@ namespace megatrain {
 
 struct Outlook {
   Estimate estimate;
-  double attention_s = 0;  // of estimate.compute_s, what is computed again included
+  double attention_s = 0;  // part of estimate.compute_s, recomputation included
   double tokens_per_s = 0;
 
-  // Tokens a step from which on compute takes as long as what must move or be updated whatever the tokens are; 0:
-  // nothing does. Visits are not counted: they take what is left of the link. All are sums over the schedule.
-  int64_t weights_tokens = 0;    // forward, as long as the weights that it needs take to come
-  int64_t gradients_tokens = 0;  // backward, as long as the gradients that leave in it take
-  int64_t optimizer_tokens = 0;  // the update, the gradients that waited on the device for it, and its disk; with
-                                 // clipping they hide behind the next forward alone
+  // The smallest number of tokens per step for which compute takes as long as the transfers and updates whose cost does
+  // not depend on tokens; 0: there are none. State visiting the device is not counted, since it uses whatever the link
+  // has left. All three come from sums over the schedule.
+  int64_t weights_tokens = 0;    // forward takes as long as fetching the weights it needs
+  int64_t gradients_tokens = 0;  // backward takes as long as the gradients that leave during it
+  // Compute takes as long as the update, its disk traffic, and the gradients that waited on the device for it. With
+  // clipping, all of this hides behind the next forward only.
+  int64_t optimizer_tokens = 0;
   int64_t link_tokens() const { return weights_tokens > gradients_tokens ? weights_tokens : gradients_tokens; }
 
   int64_t checkpoint_bytes = 0;
-  double checkpoint_s = 0;  // to write it
+  double checkpoint_s = 0;  // time to write it
 };
 
 Outlook outlook(const Workload& workload, const Plan& plan, const MachineProfile& machine);
 
-// Of a billion tokens; `price` is of an hour.
+// Cost of a billion tokens; `price` is per hour.
 double cost_per_billion_tokens(const Outlook& outlook, double price);
 
-// Whether a person learns something from what the link and the update each need, and from what a smaller step would
-// take: there is something to hide, and compute does not bound the step or a token meets few of the weights that move.
+// Whether it is worth telling people what the link and the update each need, and how long a smaller step would take.
+// True if there is something to hide, and either compute does not bound the step or a token uses few of the weights
+// that move.
 bool size_matters(const Workload& workload, const Outlook& outlook);
 
-// Lines for a person; `price` as above.
+// Multi-line text; `price` as above.
 std::string outlook_text(const Workload& workload, const Outlook& outlook, const MachineProfile& machine,
                          std::optional<double> price);
 
-// The least tokens a step that hide the host's update of all that is trained behind compute: what a step should have
-// when its state lives in host memory.
+// The fewest tokens per step that hide the host's update of all trained parameters behind compute: the batch size to
+// aim for when the state lives in host memory.
 int64_t tokens_to_hide_host_update(const Workload& workload, const MachineProfile& machine);
 
 }  // namespace megatrain

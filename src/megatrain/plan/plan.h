@@ -1,8 +1,8 @@
-// The plan decides where each byte lives and when it moves, never what it becomes: every valid plan of a workload gives
-// the same bits. It is the one place that decides; everything below obeys it.
+// The plan decides where each byte lives and when it moves, never its value: every valid plan of a workload gives the
+// same bits. All placement decisions are made here; the schedule and the engine only follow them.
 //
-// A plan is a value for every record and one for every phase, and the sizes of the rings that they pass through. A new
-// place for bytes is a field of one of these: `each_field` names it for JSON, and check_plan says what it may be.
+// A plan has one value per record, one per phase, and the sizes of the rings that data passes through. A new place for
+// bytes is a new field of one of these: `each_field` names it for JSON, and check_plan defines which values are valid.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,16 @@ namespace megatrain {
 enum class UpdatedBy : uint8_t { host, device };
 
 struct RecordPlan {
-  Tier weights = Tier::host;  // where a layer's phase reads them. hbm: a place of their own, where they live or which
-                              // is filled once a step; host: a slot that they stream through
-  Tier state = Tier::host;    // where weights and low bits live; hbm: with the moments. disk: layers' alone
-  Tier moments = Tier::host;  // where m and v live. disk: of trained records that the host updates, in a slab meanwhile
-  Tier gradient = Tier::host;  // with clipping, where the rounded gradient of a layer that the host updates waits for
-                               // the norm; hbm: in the place of its phase's input
+  // Where a layer's phase reads its weights. hbm: memory of their own, where they live or which is filled once a step.
+  // host: a slot that they stream through.
+  Tier weights = Tier::host;
+  // Where weights and low bits live. hbm: together with the moments. disk: only for layer records.
+  Tier state = Tier::host;
+  // Where m and v live. disk: only for trained records that the host updates, in a slab while they are updated.
+  Tier moments = Tier::host;
+  // With clipping, where the rounded gradient of a layer that the host updates waits for the norm. hbm: in the memory
+  // of its phase's input.
+  Tier gradient = Tier::host;
   UpdatedBy updated_by = UpdatedBy::host;  // device: the state lives there, or visits it to be updated
   bool operator==(const RecordPlan&) const = default;
 
@@ -45,8 +49,8 @@ struct RecordPlan {
 
 // Ignored for phases that have no backward.
 struct PhasePlan {
-  Keep keep = Keep::nothing;  // inner activations that wait for backward: a level of the phase's list
-  Tier outputs = Tier::hbm;   // where they wait: elsewhere than on the device only where the level may
+  Keep keep = Keep::nothing;  // which inner activations are kept for backward: a level of the phase's list
+  Tier outputs = Tier::hbm;   // where they wait; not hbm only if the level allows it
   Tier input = Tier::hbm;     // where the phase's input waits; the head's waits on the device
   bool operator==(const PhasePlan&) const = default;
 
@@ -58,23 +62,30 @@ struct PhasePlan {
   }
 };
 
-// How many pieces of memory things take turns in. A ring that nothing passes through has none, unless it says so.
+// Numbers of slots and slabs that data takes turns in. A ring that nothing passes through has 0, unless noted below.
 struct Rings {
-  // of the device
-  int64_t weight_slots = 2;   // that layers' records stream through, each as large as the largest; kept when none does
-  int64_t small_slots = 0;    // likewise, of records far smaller than the largest (slot_rings.h)
-  int64_t packed_slots = 0;   // that packed weights come through on their way to a slot or a place of their own
-  int64_t visit_slots = 0;    // that visiting states take turns in, each with its gradient, which has waited on the
-                              // host; 0: each has a place of its own, and its gradient has stayed
-  int64_t input_slots = 2;    // of phases' inputs that wait elsewhere, or do not wait; at least 2
-  int64_t output_slots = 0;   // of kept outputs that wait elsewhere; 2 or more where some do
-  int64_t gradients_out = 2;  // that rounded gradients leave from; at least 1
-  // of the host
-  int64_t host_gradients = 0;    // that gradients which leave wait in; when clipping one for each that waits there
-  int64_t gradient_slabs = 0;    // that gradients which wait elsewhere pass through
-  int64_t moment_slabs = 0;      // that moments on disk pass through; with 2 or more they are read ahead of the updates
-  int64_t weight_slabs = 0;      // that weights pass through on their way from disk to the device
-  int64_t activation_slabs = 0;  // that inputs and kept outputs which wait on disk pass through, one micro-batch each
+  // On the device:
+  // Slots that layer records stream through, each as large as the largest such record. At least 2 even if nothing
+  // streams.
+  int64_t weight_slots = 2;
+  int64_t small_slots = 0;  // the same, for records far smaller than the largest (slot_rings.h)
+  // Slots that receive packed weights before they are unpacked into a slot or into memory of their own.
+  int64_t packed_slots = 0;
+  // Slots that visiting states take turns in, each with its gradient, which waited on the host. 0: each visiting state
+  // has memory of its own, and its gradient stayed on the device.
+  int64_t visit_slots = 0;
+  int64_t input_slots = 2;    // for phase inputs that wait elsewhere or are not kept; at least 2
+  int64_t output_slots = 0;   // for kept outputs that wait elsewhere; 2 or more if any do
+  int64_t gradients_out = 2;  // slabs that rounded gradients leave from; at least 1
+  // On the host:
+  // Slabs for gradients that left the device. With clipping, one for each gradient that waits on the host.
+  int64_t host_gradients = 0;
+  int64_t gradient_slabs = 0;  // slabs that gradients waiting elsewhere pass through
+  // Slabs that moments on disk pass through. With 2 or more, moments are read ahead of the updates.
+  int64_t moment_slabs = 0;
+  int64_t weight_slabs = 0;  // slabs that weights pass through on their way from disk to the device
+  // Slabs that inputs and kept outputs on disk pass through, one micro-batch each.
+  int64_t activation_slabs = 0;
   bool operator==(const Rings&) const = default;
 
   template <class Visit>
@@ -95,13 +106,14 @@ struct Rings {
 };
 
 struct Plan {
-  int64_t experts_per_record = 0;   // as the workload has it: a plan is one of records cut so
+  int64_t experts_per_record = 0;   // the workload's; the plan's records are cut accordingly
   std::vector<RecordPlan> records;  // (all records)
   std::vector<PhasePlan> phases;    // (all phases)
   Rings rings;
-  std::vector<int64_t> sweeps;  // micro-batches of each sweep, adding up to the step's
-  int64_t input_every = 1;      // phases of whose inputs one waits: the others are computed again from it in backward
-  bool serial = false;          // every action waits for the one before: the ablation
+  std::vector<int64_t> sweeps;  // micro-batches in each sweep; they add up to those of the step
+  // Every how many phases an input is kept as a boundary; the inputs between are recomputed from it in backward.
+  int64_t input_every = 1;
+  bool serial = false;  // every action waits for the one before: the ablation
   bool operator==(const Plan&) const = default;
 
   const RecordPlan& record(int64_t r) const { return records[static_cast<size_t>(r)]; }
@@ -109,7 +121,7 @@ struct Plan {
   const PhasePlan& phase(int64_t p) const { return phases[static_cast<size_t>(p)]; }
   PhasePlan& phase(int64_t p) { return phases[static_cast<size_t>(p)]; }
 
-  // Without the embedding's and the head's.
+  // All but the embedding's and the head's.
   std::span<const PhasePlan> layer_phases() const { return std::span(phases).subspan(1, phases.size() - 2); }
   std::span<PhasePlan> layer_phases() { return std::span(phases).subspan(1, phases.size() - 2); }
 
@@ -122,7 +134,7 @@ struct Plan {
   bool takes_turns(int64_t r) const { return rings.visit_slots > 0 && visiting(r); }
   bool gradient_leaves(int64_t r) const { return !updated_on_device(r) || takes_turns(r); }
 
-  // The weights of a layer's record that does not live on the device have a place of their own there, or stream.
+  // Whether the weights of a layer record that lives off the device have memory of their own there, or stream.
   bool copied(int64_t r) const { return !state_on_device(r) && record(r).weights == Tier::hbm; }
   bool streams(int64_t r) const { return !state_on_device(r) && record(r).weights == Tier::host; }
   // A packed record that lives on the device is unpacked into a slot too.
@@ -137,10 +149,11 @@ struct Plan {
     return std::ranges::any_of(phases,
                                [](const PhasePlan& p) { return p.input == Tier::disk || p.outputs == Tier::disk; });
   }
-  // Phases above the nearest one below whose input waits; 0: its own does. `first`: the lowest that has a backward.
+  // How many phases p is above the nearest kept input at or below it; 0: its own is kept. `first`: the lowest phase
+  // that has a backward.
   int64_t above_boundary(int64_t p, int64_t first) const { return (p - std::max<int64_t>(1, first)) % input_every; }
 
-  // Lanes that the device updates on, each with marks of its own of what is not finite.
+  // Lanes on which the device updates. Each has its own marks for non-finite values.
   int64_t update_lanes() const { return rings.visit_slots > 0 ? 2 : 1; }
 
   int64_t visitors() const {
@@ -159,7 +172,8 @@ struct Plan {
     return count([&](int64_t r) { return w.is_layer_record(r) && record(r).weights == Tier::host; });
   }
 
-  // Trained layer records whose gradients leave; those of them whose gradients wait on the host, and that do not.
+  // Trained layer records whose gradients leave; of those, the ones whose gradients wait elsewhere than on the host,
+  // and the ones whose gradients wait there.
   int64_t leaving(const Workload& w) const {
     return count([&](int64_t r) { return w.is_layer_record(r) && w.is_trained(r) && gradient_leaves(r); });
   }

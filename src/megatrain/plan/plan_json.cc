@@ -58,7 +58,7 @@ json phase_to_json(const PhaseWork& work, const PhasePlan& phase) {
   });
 }
 
-// Reads a plan and says where it is wrong.
+// Parses a plan; errors say where it is wrong.
 class Reader {
  public:
   explicit Reader(const std::string& file) : file_(file) {}
@@ -102,7 +102,7 @@ class Reader {
     bad(fmt::format("'{}' is {}, not one of {}", where, value.dump(), names));
   }
 
-  // Every field, and no other.
+  // Requires every field, and no others.
   template <class Fields>
   Fields fields(const json& object, const std::string& where) const {
     if (!object.is_object()) bad(fmt::format("'{}' must be an object", where));
@@ -134,7 +134,7 @@ class Reader {
       records.push_back(fields<RecordPlan>(item, fmt::format("records[{}]", records.size())));
     return records;
   }
-  // As many as the workload has.
+  // Requires as many as the workload has.
   std::vector<PhasePlan> phases(const Workload& w, const json& list) {
     std::vector<PhasePlan> phases;
     for (const json& item : list) {
@@ -146,7 +146,7 @@ class Reader {
 
  private:
   const std::string& file_;
-  const std::vector<KeepWork>* levels_ = nullptr;  // of the phase that is read
+  const std::vector<KeepWork>* levels_ = nullptr;  // of the phase being read
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A plan as JSON, and as a hash of it. What a phase keeps is written by the name that the phase's list has for it.
+// A plan as JSON, and the hash of that JSON. A phase's keep level is written by its name in the phase's list.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 namespace megatrain {
 
 nlohmann::json plan_to_json(const Workload& workload, const Plan& plan);
-// Throws Error(bad_config) for what is no plan, or one for another model.
+// Throws Error(bad_config) if the JSON is not a plan, or is a plan for another model.
 Plan plan_from_json(const Workload& workload, const nlohmann::json& json, const std::string& where);
-// Of such a plan, before there is a workload: how it cuts experts into records.
+// How such a plan cuts experts into records, readable before there is a workload.
 int64_t planned_experts_per_record(const nlohmann::json& json, const std::string& where);
 std::string plan_hash(const Workload& workload, const Plan& plan);
 

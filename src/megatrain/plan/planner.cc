@@ -1,4 +1,5 @@
-// Looks for the plan with the shortest step: from many starts up ladders of memory, judged by the estimate.
+// Searches for the plan with the shortest step: climbs ladders of memory use from many starts, and compares the results
+// by their estimates.
 #include "megatrain/plan/planner.h"
 
 #include <algorithm>
@@ -22,25 +23,27 @@ namespace megatrain {
 
 namespace {
 
-// Where the search starts from: the rest climbs as memory allows.
+// A starting point of the search. Everything else is climbed as memory allows.
 struct Start {
   int64_t sweeps;
-  int64_t state;           // records whose state is on the device: trained ones first, of each the ones needed first
-  int64_t visits;          // trained blocks whose state visits it: the ones needed first
-  int64_t weights;         // further blocks with a place of their own
-  int64_t keeping;         // blocks that keep all but the last level: the ones needed first in backward
-  int64_t every = 1;       // of whose inputs one waits
-  bool gradients = false;  // of blocks that the host updates wait on the device, where the inputs were
-  int64_t turns = 0;       // of eight trained blocks so many visit, spread evenly, and take turns
-  int64_t outputs = 0;     // blocks whose kept outputs wait in host memory: the ones needed last in backward
+  // Records whose state is on the device: trained ones first, and within each group the ones needed first.
+  int64_t state;
+  int64_t visits;     // trained blocks whose state visits the device: the ones needed first
+  int64_t weights;    // further blocks with device memory of their own
+  int64_t keeping;    // blocks that keep all but the last level: the ones needed first in backward
+  int64_t every = 1;  // keep every how many inputs (Plan::input_every)
+  // Gradients of blocks that the host updates wait on the device, in the memory of the inputs.
+  bool gradients = false;
+  int64_t turns = 0;    // of every eight trained blocks this many visit, evenly spread, and take turns
+  int64_t outputs = 0;  // blocks whose kept outputs wait in host memory: the ones needed last in backward
 };
 
-// The last level spares backward only what memory bounds: norms and activation functions.
+// The last level only saves recomputing norms and activation functions, which are memory-bound.
 Keep all_but_last(const PhaseWork& phase) {
   return Keep{static_cast<int32_t>(std::max<int64_t>(0, std::ssize(phase.levels) - 2))};
 }
 
-// The level so many above the one that may wait elsewhere, or the last.
+// The level this many above the one that may wait elsewhere, or the last.
 Keep above_waiting(const PhaseWork& phase, int64_t levels) {
   return std::min(phase.everything(), Keep{static_cast<int32_t>(phase.waiting_level()) + static_cast<int32_t>(levels)});
 }
@@ -55,7 +58,7 @@ void leave_gradients_on_device(const Workload& w, Plan& plan) {
   plan.rings.gradient_slabs = std::min(kRing, plan.waiting_elsewhere());
 }
 
-// The updates of the others go on meanwhile, so those that visit lie among them.
+// Spreads the visiting blocks evenly, since the host updates the others in the meantime.
 void take_turns(const Workload& w, int64_t of_eight, Plan& plan) {
   constexpr int64_t kSlots = 3;
   int64_t seen = 0, largest = 0, visitors = 0;
@@ -109,7 +112,7 @@ Plan start_plan(const Workload& w, const SlotRings& slots, const Start& start) {
   return plan;
 }
 
-// What follows from the rest of the plan.
+// Sets what follows from the rest of the plan.
 void settle(const Workload& w, Plan& plan) {
   for (int64_t phase = 0; phase < w.phase_count(); ++phase) {
     if (!w.phase(phase).level(plan.phase(phase).keep).may_wait) plan.phase(phase).outputs = Tier::hbm;
@@ -120,8 +123,8 @@ void settle(const Workload& w, Plan& plan) {
   plan.rings.host_gradients = w.clip ? records : std::min<int64_t>(records, 4);
 }
 
-// Takes steps of a ladder while the device has room: the first that does not fit ends the climb for good, so that more
-// memory always reaches at least as far up the same ladder. No step makes a plan slower or takes more of the host.
+// Climbs a ladder while device memory allows. The first rung that does not fit ends the climb for good, so that more
+// memory always reaches at least as far up the same ladder. No rung makes a plan slower or needs more host memory.
 class Climber {
  public:
   Climber(const Workload& w, const SlotRings& slots, int64_t gpu_bytes, Plan start)
@@ -136,7 +139,7 @@ class Climber {
     int64_t low = 0, high = most;
     Plan highest = plan_;
     while (low < high) {
-      const int64_t middle = high == most ? most : (low + high + 1) / 2;  // mostly all fits
+      const int64_t middle = high == most ? most : (low + high + 1) / 2;  // usually everything fits
       Plan plan = plan_;
       change(plan, middle);
       settle(w_, plan);
@@ -151,8 +154,8 @@ class Climber {
     ended_ = low < most;
   }
 
-  // The device's basics: overlap, then inputs that need not move; between them what saves most where sequences are
-  // long.
+  // The basics for the device: overlap first, then inputs that need not move. In between comes whatever saves the most
+  // if sequences are long.
   void basics(bool outputs_first) {
     slots(2);
     climb(std::min<int64_t>(2, w_.layer_record_count()) - 1, [](Plan& p, int64_t n) { p.rings.gradients_out += n; });
@@ -163,7 +166,7 @@ class Climber {
     });
     slots(3);
   }
-  // From the slots that one phase less needs to those that so many need at once, the small ones first.
+  // Adds slots, from what one phase less needs to what this many phases need at once, the small ring first.
   void slots(int64_t phases) {
     for (const SlotRing& ring : slot_rings_.all() | std::views::reverse) {
       const auto needed = [&](int64_t n) { return std::min(n * ring.at_once, ring.records); };
@@ -171,7 +174,7 @@ class Climber {
     }
   }
   void weights() {
-    if (w_.alias_records > 0) return;  // what shares its memory streams
+    if (w_.alias_records > 0) return;  // aliased records must stream
     climb(w_.layer_record_count(), [this](Plan& p, int64_t n) {
       for (const int64_t record : w_.layer_records() | std::views::take(n)) p.record(record).weights = Tier::hbm;
     });
@@ -193,7 +196,7 @@ class Climber {
       }
     });
   }
-  // `level_of` says the level of a phase.
+  // `level_of` gives the level for a phase.
   template <class LevelOf>
   void keep(const LevelOf& level_of) {
     climb(w_.layer_phases(), [&](Plan& p, int64_t n) {
@@ -201,7 +204,7 @@ class Climber {
         p.phase(phase).keep = std::max(p.phase(phase).keep, level_of(w_.phase(phase)));
     });
   }
-  // The levels above what may wait elsewhere, one after the other.
+  // The levels above what may wait elsewhere, one at a time.
   void keep_by_level() {
     int64_t most = 0;
     for (const PhaseWork& phase : w_.phases)
@@ -218,10 +221,12 @@ class Climber {
   bool ended_ = false;
 };
 
-// keep_most: nearly everything of a block before the next. keep_by_level: a level of every block before the next level.
+// keep_most: keeps nearly everything of one block before the next. keep_by_level: one level in every block before the
+// next level.
 enum class Ladder : uint8_t { keep_most, keep_by_level, weights };
 
-// Whether a byte of what may wait elsewhere saves more than a byte of the level above it: sequences are long.
+// Whether a kept byte that may wait elsewhere saves more than one of the level above it, as it does with long
+// sequences.
 bool outputs_pay_most(const Workload& w) {
   const auto saved = [](const PhaseWork& phase, Keep keep) {
     const KeepWork& level = phase.level(keep);
@@ -252,7 +257,7 @@ std::vector<Plan> climbed(const Workload& w, const SlotRings& slots, int64_t gpu
   const Climber common = basics(false);
   std::vector<Plan> plans;
   for (const Ladder ladder : {Ladder::keep_most, Ladder::keep_by_level, Ladder::weights}) {
-    // where the start has taken what a ladder would climb first, it is another ladder
+    // skip ladders whose first rungs the start has already taken: they equal another ladder
     if (ladder == Ladder::weights && base.streaming(w) == 0) continue;
     if (ladder == Ladder::keep_by_level && start.keeping == w.layer_phases()) continue;
     Climber climber = long_sequences && ladder == Ladder::keep_by_level ? basics(true) : common;
@@ -262,7 +267,8 @@ std::vector<Plan> climbed(const Workload& w, const SlotRings& slots, int64_t gpu
   return plans;
 }
 
-// 0, ..., most in about `parts` steps: fixed by the workload, so that a larger budget searches all a smaller one does.
+// 0, ..., most in about `parts` steps. Fixed by the workload, so that a larger budget searches everything a smaller one
+// does.
 std::vector<int64_t> grid(int64_t most, int64_t parts) {
   std::vector<int64_t> values;
   for (int64_t i = 0; i <= parts; ++i) {
@@ -272,7 +278,7 @@ std::vector<int64_t> grid(int64_t most, int64_t parts) {
   return values;
 }
 
-// The first trained layer records whose state is at most kVisitingBytes.
+// How many of the first trained layer records have at most kVisitingBytes of state together.
 int64_t most_visitors(const Workload& w) {
   int64_t count = 0, bytes = 0;
   for (const int64_t record : w.layer_records()) {
@@ -284,8 +290,8 @@ int64_t most_visitors(const Workload& w) {
   return count;
 }
 
-// Starts with kept outputs in host memory. Each is one of starts() with more memory, so they add no case that
-// fits.
+// Starts with kept outputs in host memory. Each needs more memory than one of starts(), so they never decide whether a
+// plan fits.
 std::vector<Start> output_starts(const Workload& w, bool state_on_host) {
   std::vector<Start> list;
   std::vector<int64_t> sweeps = {1};
@@ -327,8 +333,8 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
       }
     }
   }
-  constexpr int64_t kEvery = 100;  // as many records are looked at one by one: those of a dense model
-  // where memory is short, every record counts
+  constexpr int64_t kEvery = 100;  // up to this many records (any dense model), every count is tried
+  // when memory is short, every record counts
   for (const int64_t state : grid(state_on_host ? 0 : w.record_count() - 1, kEvery)) {
     if (state == 0) continue;
     for (const int64_t n : {int64_t{1}, std::min<int64_t>(2, most_sweeps)}) {
@@ -337,7 +343,7 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
         list.push_back({n, state, 0, 0, 0, every});
     }
   }
-  // where the host's updates take longer than a step computes, the device takes some of them over
+  // if the host's updates take longer than a step's compute, the device takes over some of them
   for (const int64_t state : grid(state_on_host ? 0 : w.record_count(), 6)) {
     for (const int64_t turns : {2, 3, 4, 5, 6, 8}) {
       if (!visits || !w.clip || w.gradients_stay) break;
@@ -372,15 +378,15 @@ void spill(const Workload& w, const Plan& plan, const Budgets& budgets, const Co
   }
 }
 
-// The same for a plan whose outputs wait in host memory: activations go, and moments where that is not enough.
+// The same for a plan whose outputs wait in host memory: spills activations, then moments if that is not enough.
 template <class Consider>
 void spill_outputs(const Workload& w, const Plan& plan, const Budgets& budgets, const Consider& consider) {
   const auto spilled = spill_moments(w, spill_activations(w, plan, budgets), budgets, 2, SpillOrder::last);
   if (spilled) consider(*spilled);
 }
 
-// Calls consider(plan) with plans that fit, until it returns true. Of the others, calls lacks_device(plan, bytes) with
-// starts that the device does not hold, and lacks_host(plan) with plans that the host and its disk do not hold.
+// Calls consider(plan) with plans that fit, until it returns true. Calls lacks_device(plan, bytes) with starts that do
+// not fit the device, and lacks_host(plan) with plans that do not fit the host and its disk.
 template <class Consider, class LacksDevice, class LacksHost>
 void search(const Workload& w, const Budgets& budgets, const MachineProfile& machine, const Consider& consider,
             const LacksDevice& lacks_device, const LacksHost& lacks_host) {
@@ -392,7 +398,7 @@ void search(const Workload& w, const Budgets& budgets, const MachineProfile& mac
     list.insert(list.end(), more.begin(), more.end());
   }
   const SlotRings slots(w);
-  std::array<SeenPlans, 2> seen;  // at the tops of ladders; [1]: of starts with outputs in host memory
+  std::array<SeenPlans, 2> seen;  // at the tops of ladders; [1]: for starts with outputs in host memory
   for (const Start& start : list) {
     Plan base = start_plan(w, slots, start);
     settle(w, base);
@@ -459,8 +465,8 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
   std::optional<Plan> best;
   double best_s = 0;
   Plan nearest;
-  int64_t lacking = std::numeric_limits<int64_t>::max();  // device bytes that the nearest plan lacks, or host bytes
-                                                          // when it lacks no others
+  // Device bytes that the nearest plan lacks; or host bytes, if it lacks no device bytes.
+  int64_t lacking = std::numeric_limits<int64_t>::max();
   bool lacks_device = true;
   std::optional<int64_t> least_disk;  // bytes with which some plan would fit
   const auto lacks = [&](const Plan& plan, int64_t bytes, bool device) {

@@ -11,12 +11,12 @@
 
 namespace megatrain {
 
-// The plan with the least estimated step within the budgets. Throws Error(cannot_fit) before anything is allocated; the
-// message says what is needed, what is there, and what would fit. `notes` receives what was given up to fit.
+// The plan with the shortest estimated step within the budgets. Throws Error(cannot_fit) before anything is allocated;
+// the message says what is needed, what is available and what would fit. `notes` receives what was given up to fit.
 Plan make_plan(const Workload& workload, const Budgets& budgets, const MachineProfile& machine,
                std::vector<std::string>* notes);
 
-// Whether make_plan() finds one. Quicker: plans that fit are not compared.
+// Whether make_plan() finds a plan. Faster, because plans that fit are not compared.
 bool can_fit(const Workload& workload, const Budgets& budgets, const MachineProfile& machine);
 
 }  // namespace megatrain

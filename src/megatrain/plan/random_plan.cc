@@ -21,7 +21,7 @@ class RandomPlan {
     slots();
     places();
     sweeps();
-    const bool disk = below(2) == 0;  // half keep all moments in memory, which is the harder case for the other lanes
+    const bool disk = below(2) == 0;  // half keep all moments in memory: the harder case for the other lanes
     moments(disk);
     gradients();
     weights(disk && below(2) == 0);
@@ -35,7 +35,7 @@ class RandomPlan {
     constexpr uint64_t kPurpose = 0x706c616e;  // "plan"
     return static_cast<int64_t>(random_below(seed_, kPurpose, index_++, static_cast<uint64_t>(bound)));
   }
-  // 0 of none, else a few.
+  // 0 if there are no things, otherwise a few.
   int64_t ring(int64_t things, int64_t least) {
     return things < least ? things : least + below(std::min<int64_t>(things - least + 1, 3));
   }
@@ -44,7 +44,7 @@ class RandomPlan {
     const SlotRings slot_rings(w_);
     for (const SlotRing& ring : slot_rings.all()) {
       const int64_t most = ring.records - ring.at_once + 1;
-      // mostly few: streaming is the hard case
+      // usually few: streaming is the hard case
       plan_.rings.*ring.slots =
           ring.records == 0 ? 0 : ring.at_once + below(below(3) ? std::min<int64_t>(3, most) : most);
     }
@@ -55,7 +55,7 @@ class RandomPlan {
   }
 
   void places() {
-    const int64_t resident = std::max<int64_t>(0, below(4) - 1);  // none, some, mostly
+    const int64_t resident = std::max<int64_t>(0, below(4) - 1);  // none, some, or most
     const int64_t kept = below(4);
     const int64_t on_device = below(8) - 5;  // most plans keep all state on the host: streaming is the hard case
     for (RecordPlan& record : plan_.records) {
@@ -92,7 +92,7 @@ class RandomPlan {
   }
 
   void gradients() {
-    const int64_t elsewhere = w_.clip ? below(4) : 0;  // 1: some on disk, 2: on the device, 3: on both
+    const int64_t elsewhere = w_.clip ? below(4) : 0;  // 1: some on disk, 2: some on the device, 3: some on both
     for (const int64_t r : w_.layer_records()) {
       if (elsewhere == 0) break;
       if (!w_.is_trained(r) || plan_.updated_on_device(r)) continue;
@@ -112,7 +112,7 @@ class RandomPlan {
     plan_.rings.weight_slabs = ring(plan_.with_weights_on_disk(), 1);
   }
 
-  // A gradient that waits on the device has the place of an input that waits there: those stay.
+  // A gradient that waits on the device uses the memory of an input that waits there, so those inputs stay.
   void inputs(bool disk) {
     for (PhasePlan& phase : plan_.layer_phases()) {
       if (disk && phase.input == Tier::host && below(3) == 0) phase.input = Tier::disk;
@@ -135,7 +135,7 @@ class RandomPlan {
 
   const Workload& w_;
   uint64_t seed_;
-  uint64_t index_ = 0;  // of the next number drawn
+  uint64_t index_ = 0;  // of the next random number
   Plan plan_;
 };
 

@@ -1,4 +1,4 @@
-// Plans to test with: every valid one gives the same bits.
+// Random plans for tests: every valid one must give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace megatrain {
 
-// Some valid plan: varies everything a plan may vary.
+// A random valid plan; varies everything a plan may vary.
 Plan random_plan(const Workload& workload, uint64_t seed);
 
 }  // namespace megatrain

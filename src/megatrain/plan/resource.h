@@ -1,75 +1,84 @@
-// The memory of a step by name: what actions read and write, what the inventory counts, what the engine allocates.
+// Names for the memory of a step: what actions read and write, the inventory counts and the engine allocates.
 #pragma once
 
 #include <cstdint>
 
 namespace megatrain {
 
-// `a` and `b` tell instances of a kind apart.
+// `a` and `b` distinguish instances of a kind.
 enum class ResourceKind : uint8_t {
   // on the device, unless the record lives on the host
   record_weights,  // where the record lives, a = record
-  record_state,    // where the record lives, a = record: the three planes below, which actions never name apart
-  low_bits,        // a = record: of the fp32 master, beside bf16 weights
+  // a = record: where the record lives. It covers the three planes below, which actions never name separately.
+  record_state,
+  low_bits,        // a = record: the low half of the fp32 master, beside bf16 weights
   first_moments,   // a = record
   second_moments,  // a = record
   // on the device
-  driver,               // what the driver holds
-  weight_slot,          // a = slot of the ring
-  small_slot,           // a = slot of the ring of small records (slot_rings.h)
-  packed_slot,          // a = slot of the ring: packed weights that have come and are not unpacked yet
-  resident_weights,     // a = record: a copy of its own
-  visiting_state,       // a = record, or the slot where visits take turns: what is trained of its weights and state
-  visiting_gradient,    // a = slot: rounded, of the record that visits there
-  gradient_sum,         // a = record: a slab of its own
-  shared_gradient_sum,  // a = place: the slab that layers share for their records at that place of a phase
-  device_gradient,      // a = record: rounded, until the device may update it, where it takes no boundary's place
-  row_gradient_sum,     // a = record: of the rows that a step looks up
+  driver,            // what the driver holds
+  weight_slot,       // a = slot of the ring
+  small_slot,        // a = slot of the ring of small records (slot_rings.h)
+  packed_slot,       // a = slot of the ring: packed weights that have arrived and are not unpacked yet
+  resident_weights,  // a = record: a device copy of its own
+  // a = record, or the slot if visits take turns: the trained part of its weights and state
+  visiting_state,
+  visiting_gradient,  // a = slot: the rounded gradient of the record that visits there
+  gradient_sum,       // a = record: a slab of its own
+  // a = index of a record within its phase: the slab that layers share for their records with that index
+  shared_gradient_sum,
+  // a = record: rounded, until the device may update it. Only if it does not reuse the memory of a boundary.
+  device_gradient,
+  row_gradient_sum,     // a = record: sums for the rows that a step looks up
   gradient_out,         // a = slab: rounded, on its way out
-  record_gradient_out,  // a = record: the same, of one that takes no turns
+  record_gradient_out,  // a = record: the same, for records that do not share the ring
   device_rows,          // a = record: the rows that a step looks up
-  kept,                 // a = phase, b = micro-batch of the sweep: inner activations in a place of their own
+  kept,                 // a = phase, b = micro-batch of the sweep: kept inner activations, in memory of their own
   kept_slot,            // a = slot, b = micro-batch of the sweep: kept outputs that wait elsewhere
-  carried,              // b = micro-batch of the sweep: what parts of a phase hand on
-  boundary,             // a = phase, b = micro-batch of the sweep: its input in a place of its own
+  carried,              // b = micro-batch of the sweep: what one part of a phase hands to the next
+  boundary,             // a = phase, b = micro-batch of the sweep: its input, in memory of its own
   boundary_slot,        // a = slot, b = micro-batch of the sweep
-  recomputed,           // a = phases above the boundary, b = micro-batch of the sweep: a phase's input, computed again
-  gradient_stream,      // a = 0 or 1, b = micro-batch of the sweep: 1 only where a phase changes the width
-  shared,               // a = phase, b = micro-batch of the sweep: what later phases read beside its output
-  shared_gradient,      // a = phase, b = micro-batch of the sweep: the gradient of that
+  // a = phases above the boundary, b = micro-batch of the sweep: a recomputed phase input
+  recomputed,
+  gradient_stream,  // a = 0 or 1, b = micro-batch of the sweep: 1 only if a phase changes the width
+  shared,           // a = phase, b = micro-batch of the sweep: what later phases read beside its output
+  shared_gradient,  // a = phase, b = micro-batch of the sweep: its gradient
   workspace,
   ops_scratch,
-  generation,  // what generating between steps takes beyond the memory that is idle then
+  generation,  // what generating between steps needs beyond the memory that is idle then
   inputs,
   rope_table,
   losses,   // b = micro-batch
   correct,  // b = micro-batch
   norm_partials,
-  squares,  // a = record: a sum for each part of its gradient; records follow each other
+  squares,  // a = record: one sum per part of its gradient; records are contiguous
   loss_sums,
-  router_counts,  // a = phase: what a step counts of its router
-  router_slopes,  // the gradient of the loss that balances the experts, by an expert's probability
+  router_counts,  // a = phase: its router's counts in a step
+  router_slopes,  // gradient of the load-balancing loss with respect to an expert's probability
   clip,           // the clip factor
-  not_finite,     // a = 0 or 1: marked by updates on compute, on visit; b = 0: in this step, 1: in the one before
+  // a = 0: marked by updates on compute, 1: by updates on visit. b = 0: in this step, 1: in the previous one.
+  not_finite,
   // on the host
   process,
-  host_gradient,         // a = record with clipping, unless it waits elsewhere; else the slab of the ring
-  host_record_gradient,  // a = record that takes no turns
+  // With clipping a = record, unless its gradient waits elsewhere; without, a = slab of the ring.
+  host_gradient,
+  host_record_gradient,  // a = record that does not share the ring
   host_boundary,         // a = phase, b = micro-batch
   host_kept,             // a = phase, b = micro-batch: its kept outputs
-  boundary_slab,  // a = slab of the ring: an input or kept outputs of one micro-batch on their way to disk or back
-  staged_rows,    // a = record
+  // a = slab of the ring: an input or the kept outputs of one micro-batch, on their way to disk or back
+  boundary_slab,
+  staged_rows,  // a = record
   staged_inputs,
-  host_report,   // sums of squares, sums of losses, what is not finite, what was counted of routers
+  host_report,   // sums of squares, sums of losses, non-finite marks, router counts
   host_squares,  // a = record
-  moment_slab,  // a = slab of the ring: m and v of a record whose moments live on disk, behind its weights and low bits
-                // where these live there
-  weight_slab,  // a = slab of the ring: weights on their way from disk to the device
-  gradient_slab,  // a = slab of the ring: a gradient that waits elsewhere, on its way
+  // a = slab of the ring: m and v of a record whose moments live on disk, after its weights and low bits if these live
+  // on disk too
+  moment_slab,
+  weight_slab,    // a = slab of the ring: weights on their way from disk to the device
+  gradient_slab,  // a = slab of the ring: a gradient that waits elsewhere, in transit
   // on disk
   disk_weights,   // a = record
   disk_low_bits,  // a = record
-  disk_moments,   // a = record: its m and v, at a block each
+  disk_moments,   // a = record: its m and v, each at an aligned offset
   disk_gradient,  // a = record: rounded, until the host may update it
   disk_boundary,  // a = phase, b = micro-batch: its input
   disk_kept,      // a = phase, b = micro-batch: its kept outputs
@@ -77,11 +86,11 @@ enum class ResourceKind : uint8_t {
 inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::disk_kept) + 1;
 const char* resource_name(ResourceKind kind);
 
-// Activations, the workspace and weights on their way: a step or an evaluation writes them before it reads them, so
-// that between two of them anything may be there. On the device alone.
+// Activations, the workspace and weights in transit. A step or an evaluation writes them before it reads them, so their
+// contents need not survive between two of them. Device memory only.
 bool is_idle_between_steps(ResourceKind kind);
 
-// Kinds that share one allocation start at multiples of it: kernels may be chosen by alignment.
+// Kinds that share one allocation start at multiples of this: kernels may be chosen by alignment.
 inline constexpr int64_t kKindAlignment = 256;
 
 struct Resource {
@@ -91,8 +100,8 @@ struct Resource {
   auto operator<=>(const Resource&) const = default;
 };
 
-// Where the instance lies in the step with this number. Marks of what is not finite alternate: a step's report reads
-// what the updates of the step before have marked, while its own updates mark the other.
+// The instance that the resource means in the step with this number. Non-finite marks alternate: a step's report reads
+// the marks left by the previous step's updates, while its own updates write the other set.
 inline Resource in_step(Resource r, int64_t step) {
   if (r.kind == ResourceKind::not_finite) r.b = (step + r.b) % 2;
   return r;

@@ -1,4 +1,4 @@
-// Names, and the hash that tells schedules apart.
+// Names, and the hash that identifies a schedule.
 #include "megatrain/plan/schedule.h"
 
 #include <algorithm>

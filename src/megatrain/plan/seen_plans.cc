@@ -25,7 +25,7 @@ bool SeenPlans::add(const Plan& plan) {
   add_bytes(hash_, std::span<const int64_t>(plan.sweeps));
   add_bytes(hash_, std::span<const Rings>(&plan.rings, 1));
   add_bytes(hash_, std::span<const RecordPlan>(plan.records));
-  std::vector<int64_t> phases;  // their plans have gaps between their fields
+  std::vector<int64_t> phases;  // copied into integers, since PhasePlan has padding between its fields
   for (const PhasePlan& phase : plan.phases)
     PhasePlan::each_field([&](const char*, auto member) { phases.push_back(static_cast<int64_t>(phase.*member)); });
   add_bytes(hash_, std::span<const int64_t>(phases));

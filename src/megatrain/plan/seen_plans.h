@@ -1,4 +1,5 @@
-// The plans of a workload that a search has met. Many of its starts climb to the same plan, which is judged once.
+// The plans that a search has already met for a workload. Many of its starts climb to the same plan, which is then
+// evaluated only once.
 #pragma once
 
 #include <string>
@@ -11,12 +12,12 @@ namespace megatrain {
 
 class SeenPlans {
  public:
-  // Whether the plan is new.
+  // Returns whether the plan is new.
   bool add(const Plan& plan);
 
  private:
   Xxh3 hash_;
-  std::unordered_set<std::string> hashes_;  // of 128 bits, so that different plans have different ones
+  std::unordered_set<std::string> hashes_;  // 128 bits, so that different plans have different hashes
 };
 
 }  // namespace megatrain

@@ -1,6 +1,6 @@
-// A pool of equal slabs handed out by leases. The schedule is built with it: a lease holds a slab from the action that
-// fills it to the last that reads it, and dropping the lease is what makes the slab available again. Slabs come back in
-// the order they were dropped, so the next user gets the one whose fences are oldest.
+// A pool of equal slabs handed out by leases, used while the schedule is built. A lease holds a slab from the action
+// that fills it to the last one that reads it; dropping the lease makes the slab available again. Slabs are reused in
+// the order in which they were dropped, so the next user gets the one whose fences are oldest.
 #pragma once
 
 #include <cstdint>

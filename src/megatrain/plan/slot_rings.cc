@@ -6,7 +6,7 @@ namespace megatrain {
 
 namespace {
 
-constexpr int64_t kSmallPart = 4;  // of the largest layer's record, and smaller ones
+constexpr int64_t kSmallPart = 4;  // records of at most 1/4 of the largest layer record are small
 
 }  // namespace
 

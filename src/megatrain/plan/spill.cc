@@ -10,7 +10,7 @@ namespace megatrain {
 
 namespace {
 
-// Records whose moments may go, blocks from the last to the first, then the head.
+// Records whose moments may go to disk: blocks from the last to the first, then the head.
 std::vector<int64_t> records_that_may(const Workload& w, const Plan& plan) {
   std::vector<int64_t> records;
   const auto add = [&](int64_t record) {
@@ -21,7 +21,7 @@ std::vector<int64_t> records_that_may(const Workload& w, const Plan& plan) {
   return records;
 }
 
-// The first `count` of them in this order.
+// The first `count` of them, in the given order.
 std::vector<int64_t> chosen(const std::vector<int64_t>& records, int64_t count, SpillOrder order) {
   std::vector<int64_t> list(records.begin(), records.begin() + count);
   const int64_t all = std::ssize(records);
@@ -30,9 +30,9 @@ std::vector<int64_t> chosen(const std::vector<int64_t>& records, int64_t count, 
   return list;
 }
 
-// What the moments of the first `count` records do on disk, in bytes.
+// The effect of moving the moments of the first `count` records to disk, in bytes.
 struct Spill {
-  int64_t saved = 0;  // of the host, what the slabs take not counted
+  int64_t saved = 0;  // of host memory, before what the slabs take
   int64_t disk = 0;
   int64_t slab = 0;
 };
@@ -52,7 +52,7 @@ Plan with_moments_on_disk(Plan plan, const std::vector<int64_t>& records, int64_
   return plan;
 }
 
-// Blocks whose weights may go, from the last to the first.
+// Blocks whose weights may go to disk, from the last to the first.
 std::vector<int64_t> blocks_that_may(const Workload& w, const Plan& plan) {
   std::vector<int64_t> blocks;
   for (const int64_t record : w.layer_records() | std::views::reverse) {
@@ -61,7 +61,7 @@ std::vector<int64_t> blocks_that_may(const Workload& w, const Plan& plan) {
   return blocks;
 }
 
-// All moments that may, and the weights of the first `count` blocks.
+// Moves all moments that may go, and the weights of the first `count` blocks.
 Plan with_weights_on_disk(const Workload& w, const Plan& plan, const std::vector<int64_t>& blocks, int64_t count,
                           int64_t slabs) {
   const std::vector<int64_t> trained = records_that_may(w, plan);
@@ -75,9 +75,9 @@ int64_t disk_left(const Workload& w, const Plan& plan, const Budgets& budgets) {
   return budgets.disk_bytes - memory_need(w, plan).disk_bytes();
 }
 
-// Blocks in the order in which their kept outputs go to disk. To compute inputs again from the one that waits below
-// takes the outputs of all blocks between but the topmost, and each block's own backward takes its own: the topmost
-// ones are read once, the others twice, and the lower the more at once.
+// Blocks in the order in which their kept outputs go to disk. Recomputing inputs from the boundary below reads the
+// outputs of all blocks above it but the topmost, and each block's backward reads its own. So the topmost are read once
+// and the others twice, and the lower a block, the more of these outputs are needed at once.
 std::vector<int64_t> outputs_in_order(const Workload& w, const Plan& plan) {
   std::vector<int64_t> order(static_cast<size_t>(w.layer_phases()));
   std::iota(order.begin(), order.end(), int64_t{1});
@@ -94,10 +94,10 @@ Plan spill_gradients(const Workload& w, const Plan& plan, const Budgets& budgets
   std::vector<int64_t> records = records_that_may(w, plan);
   std::erase_if(records, [&](int64_t r) { return r == w.head_record() || plan.record(r).gradient != Tier::host; });
   Plan best = plan;
-  int64_t most = 0;  // bytes that the host gains
+  int64_t most = 0;  // bytes of host memory gained
   for (int64_t count = 1; count <= std::ssize(records) && most < lacking; ++count) {
     Plan spilled = plan;
-    int64_t saved = 0, slab = 0, disk = 0;  // bytes; slab: the largest that passes
+    int64_t saved = 0, slab = 0, disk = 0;  // in bytes; slab: the largest that passes through
     for (const int64_t record : chosen(records, count, order)) {
       spilled.record(record).gradient = Tier::disk;
       saved += w.gradient_bytes(record);
@@ -133,7 +133,7 @@ std::optional<Plan> spill_moments(const Workload& w, const Plan& plan, const Bud
 
 std::optional<Plan> spill_weights(const Workload& w, const Plan& plan, const Budgets& budgets, int64_t slabs) {
   const std::vector<int64_t> blocks = blocks_that_may(w, plan);
-  // each block more takes less of the host, once the slabs are there
+  // each further block needs less host memory, once the slabs are there
   int64_t low = 1, high = std::ssize(blocks);
   const auto fits = [&](int64_t count) {
     return memory_need(w, with_weights_on_disk(w, plan, blocks, count, slabs)).host_bytes() <= budgets.host_bytes;

@@ -1,10 +1,9 @@
-// What a plan needs to know of a model and a run, in bytes and counts: no model, no device.
+// What the planner needs to know about a model and a run, as sizes and counts: no model, no device.
 //
-// Records are what travels and is updated whole: 0 the embedding, then the layers' in order, last the head. A layer
-// may have a table of its own, whose rows are looked up as the embedding's are. Phases are
-// what is computed: 0 the embedding, then the layers' in order, last the head; phase p reads the activation that phase
-// p - 1 writes. In a dense model phase p needs record p alone. A phase that needs several may run in parts, each over
-// all micro-batches of a sweep before the next.
+// Records are what travels and is updated as a whole. Phases are what is computed. Both are numbered in the same way: 0
+// is the embedding, then come the layers' in order, and the last is the head. A layer may have a lookup table of its own
+// besides the embedding. Phase p reads the activation that phase p - 1 writes. In a dense model phase p needs only
+// record p. A phase that needs several records may run in parts, each over all micro-batches of a sweep before the next.
 #pragma once
 
 #include <algorithm>
@@ -20,54 +19,57 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kNormPartialElements = 65536;  // gradient elements behind one fp64 partial of the norm
+inline constexpr int64_t kNormPartialElements = 65536;  // gradient elements behind one fp64 partial sum of the norm
 
-// Every step brings the rows of the embedding that it does not touch up to date in one of so many slices.
+// Rows of the embedding that a step does not touch are brought up to date in turns: each step does one of this many
+// slices.
 inline constexpr int64_t kRowSlices = 16;
 
-// Planes on disk start at multiples of it, and so do the slabs in memory that they pass through.
+// Planes on disk start at multiples of this, and so do the slabs in memory that they pass through.
 inline constexpr int64_t kDiskAlignment = 4096;
 
-// Planes of a record in memory start at multiples of it.
+// Planes of a record in memory start at multiples of this.
 inline constexpr int64_t kRecordPlaneAlignment = 256;
 
-// Elements of a record's layout, padding included.
+// Sizes of a record in elements of its layout, padding included, unless noted.
 struct RecordWork {
   int64_t elements = 0;
-  int64_t trained = 0;        // of its gradient and its moments; 0: frozen
+  int64_t trained = 0;        // in its gradient and its moments; 0: frozen
   int64_t blocks = 0;         // of moments that share a scale
-  int64_t low = 0;            // of its low bits, where the state has them: frozen ones of a bf16 source have none
-  int64_t place = 0;          // among the records that its phase, or its part of one, needs at once
-  int64_t norm_parts = 1;     // of its gradient, that the norm sums by themselves: its experts
-  DType dtype = DType::bf16;  // of its weights as they compute
-  int64_t packed_bytes = 0;   // of its weights where they live and travel, when that is not as they compute; then
-                              // nothing of it is trained. 0: they are one
+  int64_t low = 0;            // in its low bits, if the state has them; frozen tensors of a bf16 source have none
+  int64_t place = 0;          // its index among the records that its phase, or its part of one, needs at once
+  int64_t norm_parts = 1;     // parts of its gradient whose norms are summed separately: its experts
+  DType dtype = DType::bf16;  // of its weights in the form that computes
+  // Size of its weights where they live and travel, if that differs from the form that computes; such a record is
+  // entirely frozen. 0: the two forms are the same.
+  int64_t packed_bytes = 0;
 
-  // A table whose rows are looked up by token has these; elsewhere 0.
+  // Only for a table whose rows are looked up by token; otherwise 0.
   int64_t rows = 0;
   int64_t row_width = 0;  // elements
-  bool whole = true;      // a phase needs all of it; false: a step's rows alone reach the device and have gradients
+  // Some phase needs the whole table. false: only the rows of a step reach the device and have gradients.
+  bool whole = true;
 
   DType gradient_dtype() const { return dtype; }  // LayerLayout::gradient_dtype()
 };
 
 struct PartWork {
-  std::vector<int64_t> records;  // that it needs at once
-  double forward_flops = 0;      // as PhaseWork has them
+  std::vector<int64_t> records;  // all needed at once
+  double forward_flops = 0;      // in the units of PhaseWork
   double backward_flops = 0;
 };
 
-// A level of what a phase keeps, with what that costs and spares, for one token.
+// A keep level of a phase, with its cost and savings per token.
 struct KeepWork : KeepLevel {
   double recomputed_flops = 0;  // in backward
   double recomputed_bytes = 0;  // moved by norms, RoPE and activation functions
-  double spared_flops = 0;      // of a forward that runs again; its first part
-  // What attention has of them.
+  double spared_flops = 0;      // of a repeated forward, its first part
+  // The share of attention in them:
   double recomputed_attention = 0;
   double spared_attention = 0;
 };
 
-// What attention has of a phase's flops, as PhaseWork has them.
+// The share of attention in a phase's flops, in the units of PhaseWork.
 struct AttentionFlops {
   double forward = 0;
   double backward = 0;
@@ -75,32 +77,35 @@ struct AttentionFlops {
 
 struct PhaseWork {
   std::vector<int64_t> records;
-  int64_t width = 0;  // of its input (T, width), which waits for backward; 0: it has none
+  int64_t width = 0;  // of its input (T, width), which is kept for backward; 0: it has none
 
-  // What it may keep, from nothing to everything; one level where backward finds all that it needs, or there is none.
+  // What it may keep, from nothing to everything. A single level if backward needs no recomputation, or there is no
+  // backward.
   std::vector<KeepWork> levels = {{{.name = "nothing", .recomputed = "all"}}};
 
-  // For one token. Backward computes no gradient of a frozen tensor.
+  // Per token. Backward computes no gradients of frozen tensors.
   double forward_flops = 0;
   double backward_flops = 0;
   AttentionFlops attention;
 
-  int64_t router_bytes = 0;  // of what a step counts of its router; 0: it has none
+  int64_t router_bytes = 0;  // for what a step counts of its router; 0: it has none
 
-  // What later phases read beside its output, (T, width), and the phase whose it reads itself; -1: none.
+  // Width of what later phases read beside its output, (T, width); and the phase from which it reads such an
+  // activation, -1: none.
   int64_t shared_width = 0;
   int64_t reads = -1;
 
-  int64_t looks_up = -1;  // the one of its records whose rows it reads by token, in its first part; -1: none
-  bool ends = false;      // it has the losses: its forward and its backward are one action
+  int64_t looks_up = -1;  // the record whose rows it reads by token, in its first part; -1: none
+  bool ends = false;      // it has the losses: its forward and backward are one action
 
-  // Where it runs in several parts, and then what they hand on, of one micro-batch. Backward begins with recomputing.
+  // Its parts, if it runs in several, and the bytes they hand on per micro-batch. Backward then begins with a
+  // recompute.
   std::vector<PartWork> parts;
   int64_t carried_bytes = 0;
 
   const KeepWork& level(Keep keep) const { return levels[keep_index(keep)]; }
   Keep everything() const { return Keep{static_cast<int32_t>(levels.size()) - 1}; }
-  // The highest level that may wait elsewhere than on the device; nothing where none may.
+  // The highest level that may wait elsewhere than on the device; nothing if none may.
   Keep waiting_level() const {
     size_t at = levels.size() - 1;
     while (at > 0 && !levels[at].may_wait) --at;
@@ -118,38 +123,39 @@ struct PhaseWork {
 struct Workload {
   std::vector<RecordWork> records;
   std::vector<PhaseWork> phases;
-  int64_t parameters = 0;  // padding not included
+  int64_t parameters = 0;  // without padding
   int64_t trained_parameters = 0;
-  int64_t active_parameters = 0;  // that work on a token (model/model.h)
+  int64_t active_parameters = 0;  // that a token uses (model/model.h)
   DType activation_dtype = DType::bf16;
   StateFormat state;
-  int64_t micro_batches = 1;  // of a step
-  int64_t micro_tokens = 0;   // T of one
-  int64_t sequences = 0;      // of one; 0: not known
+  int64_t micro_batches = 1;  // per step
+  int64_t micro_tokens = 0;   // T, per micro-batch
+  int64_t sequences = 0;      // per micro-batch; 0: unknown
   bool clip = true;
-  bool gradients_stay = false;  // what the device updates can be read after the step
+  bool gradients_stay = false;  // the gradients of what the device updates can be read after the step
 
-  // Layers' records live in the memory of the first so many of these, one after the other: what a model too large for
-  // a machine would move and compute can then be timed there, and its values mean nothing. 0: each in its own.
+  // Layer records alias the memory of the first this many of them, in turn. A model too large for the machine can then
+  // be timed there; its values mean nothing. 0: no aliasing.
   int64_t alias_records = 0;
 
-  // Experts that a record of a layer with experts holds; 0: all of the layer's. It changes no bit.
+  // How many experts one record of an MoE layer holds; 0: all of the layer's. It changes no bit.
   int64_t experts_per_record = 0;
 
-  int64_t experts = 0;  // of a layer that has them; 0: none has
-  // Coefficients of the router's losses. That of the first needs the choices of the whole step before its backward, so
-  // the step is one sweep.
+  int64_t experts = 0;  // per MoE layer; 0: there are none
+  // Coefficients of the router losses. With aux_loss, backward needs the router choices of the whole step, so the step
+  // is a single sweep.
   double aux_loss = 0;
   double z_loss = 0;
 
-  int64_t workspace_bytes = 0;   // the largest of the phases'
-  int64_t scratch_bytes = 0;     // of the ops
-  bool whole_attention = false;  // it is long and has a window, so it is not cut: scratch grows with its square
-  int64_t input_bytes = 0;       // ids, labels, positions, documents of a step
+  int64_t workspace_bytes = 0;  // the largest that any phase needs
+  int64_t scratch_bytes = 0;    // for the ops
+  // Attention is long and has a window, so it is not cut into tiles: scratch grows with its square.
+  bool whole_attention = false;
+  int64_t input_bytes = 0;  // ids, labels, positions, documents of a step
   int64_t rope_bytes = 0;
-  int64_t generation_bytes = 0;   // that generating between steps takes of the device; 0: nothing is generated
-  int64_t device_base_bytes = 0;  // what the driver holds beside what we allocate
-  int64_t host_base_bytes = 0;    // of the process: code, libraries, the driver's own
+  int64_t generation_bytes = 0;   // device memory for generating between steps; 0: nothing is generated
+  int64_t device_base_bytes = 0;  // what the driver holds in addition to our allocations
+  int64_t host_base_bytes = 0;    // held by the process: code, libraries, the driver's own
 
   int64_t record_count() const { return static_cast<int64_t>(records.size()); }
   int64_t phase_count() const { return static_cast<int64_t>(phases.size()); }
@@ -173,7 +179,7 @@ struct Workload {
   }
 
   const RecordWork& record(int64_t r) const { return records[static_cast<size_t>(r)]; }
-  int64_t phase_of(int64_t record) const {  // that needs it, the lowest
+  int64_t phase_of(int64_t record) const {  // the lowest phase that needs it
     int64_t p = 0;
     while (std::find(phase(p).records.begin(), phase(p).records.end(), record) == phase(p).records.end()) ++p;
     return p;
@@ -181,13 +187,13 @@ struct Workload {
   const PhaseWork& phase(int64_t p) const { return phases[static_cast<size_t>(p)]; }
   bool is_trained(int64_t r) const { return record(r).trained > 0; }
 
-  int64_t norm_parts() const {  // of all records
+  int64_t norm_parts() const {  // over all records
     int64_t sum = 0;
     for (const RecordWork& r : records) sum += r.norm_parts;
     return sum;
   }
 
-  int64_t router_bytes() const {  // of all phases
+  int64_t router_bytes() const {  // over all phases
     int64_t sum = 0;
     for (const PhaseWork& p : phases) sum += p.router_bytes;
     return sum;
@@ -196,7 +202,7 @@ struct Workload {
   // The record in whose memory this one's weights, state and waiting gradient live.
   int64_t home(int64_t r) const { return alias_records > 0 && is_layer_record(r) ? 1 + (r - 1) % alias_records : r; }
 
-  // Backward goes down to this phase: all records below it are frozen.
+  // The lowest phase that backward reaches: all records below it are frozen.
   int64_t first_trained_phase() const {
     int64_t p = 0;
     while (p < head_phase() && !phase_is_trained(p)) ++p;
@@ -209,36 +215,36 @@ struct Workload {
     return false;
   }
 
-  int64_t element_bytes(int64_t r) const { return dtype_bytes(record(r).dtype); }          // of a weight
-  int64_t weight_bytes(int64_t r) const { return record(r).elements * element_bytes(r); }  // as they compute
+  int64_t element_bytes(int64_t r) const { return dtype_bytes(record(r).dtype); }          // of one weight
+  int64_t weight_bytes(int64_t r) const { return record(r).elements * element_bytes(r); }  // in the form that computes
   bool is_packed(int64_t r) const { return record(r).packed_bytes > 0; }
-  int64_t stored_bytes(int64_t r) const {  // of the weights as they live and travel
+  int64_t stored_bytes(int64_t r) const {  // of the weights in stored form
     return is_packed(r) ? record(r).packed_bytes : weight_bytes(r);
   }
   int64_t low_bytes(int64_t r) const { return record(r).low * low_bytes_an_element(r); }
-  int64_t moment_bytes(int64_t r) const {  // of m, and of v
+  int64_t moment_bytes(int64_t r) const {  // of m, and also of v
     return record(r).trained * moment_element_bytes(state.moments) +
            (state.moments == MomentFormat::int8 ? 4 * record(r).blocks : 0);
   }
-  // From a record's m to its v where they lie on disk or in a slab on the way: both start at a block of the disk.
+  // Distance from a record's m to its v on disk or in a slab in transit: both start at a multiple of the alignment.
   int64_t disk_moment_bytes(int64_t r) const { return round_up(moment_bytes(r), kDiskAlignment); }
-  // Of weights and low bits where they live on disk: each starts at a block there too.
+  // Sizes of weights and low bits on disk, each aligned too.
   int64_t disk_weight_bytes(int64_t r) const { return round_up(stored_bytes(r), kDiskAlignment); }
   int64_t disk_low_bytes(int64_t r) const { return round_up(low_bytes(r), kDiskAlignment); }
-  // Rows of a table that a step looks up, at most.
+  // The most rows of a table that a step may look up.
   int64_t touched_rows(int64_t r) const { return std::min(tokens(), record(r).rows); }
   int64_t row_elements(int64_t r) const { return touched_rows(r) * record(r).row_width; }
   bool is_looked_up(int64_t r) const { return record(r).row_width > 0; }
   bool by_rows(int64_t r) const { return is_looked_up(r) && !record(r).whole; }
   int64_t gradient_elements(int64_t r) const { return by_rows(r) ? row_elements(r) : record(r).trained; }
-  int64_t rounded_bytes(int64_t r) const { return dtype_bytes(record(r).gradient_dtype()); }  // of a gradient's element
+  int64_t rounded_bytes(int64_t r) const { return dtype_bytes(record(r).gradient_dtype()); }  // of one gradient element
   int64_t gradient_bytes(int64_t r) const { return gradient_elements(r) * rounded_bytes(r); }
-  // Of a rounded gradient where it waits on disk, and in a slab on its way.
+  // Size of a rounded gradient on disk, and in a slab in transit.
   int64_t disk_gradient_bytes(int64_t r) const { return round_up(gradient_bytes(r), kDiskAlignment); }
-  int64_t visiting_bytes(int64_t r) const {  // weights and state of what is trained
+  int64_t visiting_bytes(int64_t r) const {  // weights and state of the trained part
     return record(r).trained * (element_bytes(r) + low_bytes_an_element(r)) + 2 * moment_bytes(r);
   }
-  int64_t checkpoint_bytes(int64_t r) const {  // every tensor has its whole master there
+  int64_t checkpoint_bytes(int64_t r) const {  // a checkpoint holds the whole master of every tensor
     return record(r).elements * (element_bytes(r) + low_bytes_an_element(r)) + 2 * moment_bytes(r);
   }
   // Of the fp32 master, beside bf16 weights.
@@ -251,8 +257,8 @@ struct Workload {
     return sum;
   }
   int64_t tokens() const { return micro_batches * micro_tokens; }
-  // Of a token through the model, forward and backward, nothing computed again: products and attention, of which a
-  // token's part is what it sees.
+  // Flops of one token through the model, forward and backward, without recomputation: matmuls, and attention over the
+  // keys that the token sees.
   double model_flops() const {
     double sum = 0;
     for (int64_t p = 0; p < phase_count(); ++p) {
@@ -261,20 +267,20 @@ struct Workload {
     }
     return sum;
   }
-  // Of a phase's input and one micro-batch, padded so that every micro-batch starts equally aligned: kernels may be
-  // chosen by alignment.
+  // Bytes of a phase's input for one micro-batch, padded so that all micro-batches have the same alignment: kernels may
+  // be chosen by alignment.
   int64_t activation_bytes(int64_t p) const {
     return round_up(micro_tokens * phase(p).width * dtype_bytes(activation_dtype), 256);
   }
   int64_t shared_bytes(int64_t p) const {  // likewise, of what later phases read
     return round_up(micro_tokens * phase(p).shared_width * dtype_bytes(activation_dtype), 256);
   }
-  int64_t last_reader(int64_t p) const {  // of what a phase shares; -1: there is none
+  int64_t last_reader(int64_t p) const {  // of what a phase shares; -1: none
     int64_t reader = phase_count() - 1;
     while (reader >= 0 && phase(reader).reads != p) --reader;
     return reader;
   }
-  int64_t kept_bytes(int64_t p, Keep keep) const { return phase(p).level(keep).bytes; }  // of one micro-batch
+  int64_t kept_bytes(int64_t p, Keep keep) const { return phase(p).level(keep).bytes; }  // per micro-batch
 };
 
 }  // namespace megatrain
