@@ -20,7 +20,7 @@ DiskTier::DiskTier(const Workload& workload, const Plan& plan, const DiskSetting
 }
 
 int64_t DiskTier::offset(const Resource& resource) const {
-  int64_t first = 0;  // of its kind: kinds lie one after the other
+  int64_t first = 0;  // of its kind: kinds are stored one after the other
   for (size_t kind = 0; kind < static_cast<size_t>(resource.kind); ++kind) first += inventory_.need().disk[kind];
   return first + inventory_.offset(resource);
 }

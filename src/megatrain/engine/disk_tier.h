@@ -1,5 +1,5 @@
-// What lives on disk, weights, moments, waiting gradients and activations: the file, where each lies in it, and a queue
-// for each way.
+// Everything of a run that lives on disk: weights, moments, waiting gradients and activations. Owns the scratch file,
+// its layout, and one queue per direction.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace megatrain {
 
-// The disk of a machine, as a run may use it.
+// How a run may use the machine's disk.
 struct DiskSettings {
   ScratchPlace place;
   DiskQueueOptions queue;
@@ -26,19 +26,19 @@ class DiskTier {
   // Allocates the file, unless the plan has nothing on disk. Throws as ScratchFile does.
   DiskTier(const Workload& workload, const Plan& plan, const DiskSettings& settings);
 
-  std::vector<DiskPlanes> planes() const;  // by record
+  std::vector<DiskPlanes> planes() const;  // indexed by record
 
-  // Moves a resource of the disk, whole blocks of the disk, between the file and a slab. The two may run at
-  // once, on a thread each, for different resources. What a failed write left is read with the error of that write.
+  // Copies a disk resource, in whole disk blocks, between the file and a slab. One thread may read while another
+  // writes, as long as the resources differ. After a failed write, read() throws the error of that write.
   void read(const Resource& resource, std::byte* slab);
   void write(const Resource& resource, const std::byte* slab);
-  int64_t bytes(const Resource& resource) const { return inventory_.bytes(resource); }  // that each of them moves
+  int64_t bytes(const Resource& resource) const { return inventory_.bytes(resource); }  // that read() and write() move
 
-  // One line for a log: how many bytes, where and how. Empty when nothing lives on disk.
+  // One line for a log: how many bytes, where and how. Empty if nothing lives on disk.
   std::string description() const;
 
  private:
-  int64_t offset(const Resource& resource) const;  // into the file
+  int64_t offset(const Resource& resource) const;  // within the file
 
   Workload workload_;
   Plan plan_;
@@ -47,7 +47,7 @@ class DiskTier {
   std::unique_ptr<ScratchFile> file_;
   std::unique_ptr<DiskQueue> reads_, writes_;
   std::mutex mutex_;
-  std::exception_ptr failed_write_;  // under the mutex: the first
+  std::exception_ptr failed_write_;  // guarded by the mutex; the first one
 };
 
 }  // namespace megatrain

@@ -11,7 +11,7 @@ static_assert(kRecordPlaneAlignment == kPlaneAlignment, "the plan counts a recor
 
 namespace {
 
-// Has another owner: the records, the ops, the driver, the process.
+// Whether something else owns it: the records, the ops, the driver or the process.
 bool is_elsewhere(ResourceKind kind) {
   switch (kind) {
     case ResourceKind::record_weights:
@@ -26,7 +26,7 @@ bool is_elsewhere(ResourceKind kind) {
     case ResourceKind::disk_kept:
     case ResourceKind::driver:
     case ResourceKind::ops_scratch:
-    case ResourceKind::generation:  // part of what is lent
+    case ResourceKind::generation:  // part of lent_
     case ResourceKind::process: return true;
     default: return false;
   }
@@ -56,7 +56,7 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
     if (hbm > 0) buffers_[i] = device.allocate(hbm, resource_name(kind));
     if (host > 0) buffers_[i] = device.allocate_host(host, resource_name(kind));
   }
-  // No action writes a frozen record's sum of squares; what is not finite is marked over a zero.
+  // No action writes a frozen record's sum of squares, and non-finite marks are only ever set, so both start at zero.
   const auto stream = device.make_stream("zero");
   for (const ResourceKind kind : {ResourceKind::squares, ResourceKind::not_finite}) {
     Buffer& buffer = buffers_[static_cast<size_t>(kind)];
@@ -65,7 +65,7 @@ EngineMemory::EngineMemory(Device& device, const Workload& workload, const Plan&
   stream->synchronize();
 }
 
-// One allocation for all that is idle between steps, and for what generating takes beyond it.
+// One allocation for all memory that is idle between steps, plus what generating needs beyond it.
 void EngineMemory::place_in_lent(Device& device) {
   const auto& need = inventory_.need().hbm;
   int64_t bytes = need[static_cast<size_t>(ResourceKind::generation)];

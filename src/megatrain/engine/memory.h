@@ -1,5 +1,5 @@
-// The engine's own memory: slots, slabs, boundaries and staging, allocated once from the plan's inventory. address() is
-// the one function from a resource to where it lies; nothing is allocated after the first step.
+// The engine's own memory: slots, slabs, boundaries and staging, allocated once from the plan's inventory. Only
+// address() turns a resource into an address. Nothing is allocated after the first step.
 #pragma once
 
 #include <array>
@@ -16,14 +16,15 @@ namespace megatrain {
 
 class EngineMemory {
  public:
-  // Allocates every resource that has no other owner (records, ops scratch, the driver). The records must outlive it.
+  // Allocates every resource that nothing else owns (records, ops scratch and driver own theirs). The records must
+  // outlive it.
   EngineMemory(Device& device, const Workload& workload, const Plan& plan, const std::vector<LayerRecord>& records);
 
   const Workload& workload() const { return workload_; }
   const Plan& plan() const { return plan_; }
 
-  // What is idle between steps (is_idle_between_steps) in one piece, of at least the workload's generation_bytes: its
-  // contents may change while no lane works. Empty for a workload without generation.
+  // The memory that is idle between steps (is_idle_between_steps), as one range of at least the workload's
+  // generation_bytes. Its contents may be overwritten while no lane works. Empty if the workload has no generation.
   std::span<std::byte> idle() const { return {lent_.data(), lent_.bytes()}; }
 
   std::byte* address(const Resource& resource) const;
@@ -33,33 +34,34 @@ class EngineMemory {
     return reinterpret_cast<T*>(address(resource));
   }
 
-  // A record's planes where it lives (record_state; of record_weights those alone) or where it visits (visiting_state).
+  // A record's planes, either where it lives (record_state; record_weights gives only the weights) or where it visits
+  // (visiting_state).
   StatePlanes planes(const Resource& state, int64_t record) const;
-  // The same for an action: an internal error where these are planes that it does not declare.
+  // The same for an action; internal error if it does not declare these planes.
   StatePlanes planes(const Action& action, const Resource& state) const;
 
-  // The planes that an update on the host works on, as it declares them: the record's, and those that live on disk in
-  // their slab. An internal error where it does not declare all it needs.
+  // The planes that an update on the host works on: those of the record, and those that live on disk in their slab.
+  // Internal error if the action does not declare all that it needs.
   StatePlanes planes_to_update(const Action& update) const;
 
-  // What a step reports, on the host. Sums of squares record by record, and in a record part by part.
+  // A step's report, on the host. Sums of squares are ordered by record, and within a record by part.
   std::span<const double> host_squares() const {
     return {at<double>({ResourceKind::host_report}), static_cast<size_t>(workload_.norm_parts())};
   }
   double* host_loss_sums() const { return at<double>({ResourceKind::host_report}) + workload_.norm_parts(); }
   double host_loss() const { return host_loss_sums()[0]; }
   int64_t host_correct() const;
-  // A mark for each lane that the device updates on: 0, or the record, counted from 1, in which an update of the step
-  // before made a weight or a moment that is not finite.
+  // One mark for each lane that the device updates on: 0, or the record (from 1) in which an update of the previous
+  // step produced a non-finite weight or moment.
   std::span<int32_t> host_not_finite() const {
     return {reinterpret_cast<int32_t*>(host_loss_sums() + 2), static_cast<size_t>(plan_.update_lanes())};
   }
-  // What was counted of the routers of a training step, phase after phase.
+  // Router counts of a training step, phase after phase.
   std::byte* host_router_counts() const { return reinterpret_cast<std::byte*>(host_loss_sums() + 3); }
 
  private:
   void place_in_lent(Device& device);
-  // Planes of the record that live on disk, in the slab they are in.
+  // Points `planes` at the planes of the record that live on disk, in their slab.
   void take_from_slab(const Action& update, StatePlanes& planes) const;
 
   Workload workload_;

@@ -11,7 +11,7 @@ namespace megatrain {
 
 namespace {
 
-// "update of layer 3", "update of experts 1 to 8 of layer 3"; counted from 1
+// "update of layer 3" or "update of experts 1 to 8 of layer 3"; counted from 1
 std::string describe(const Workload& w, const Action& action) {
   const std::string name = action_name(action.kind);
   return action.record < 0 ? name : fmt::format("{} of {}", name, describe_record(w, action.record));
@@ -49,7 +49,7 @@ void Lanes::stop() noexcept {
   for (const Lane lane : kInOrder) {
     try {
       stream(lane).synchronize();
-    } catch (...) {  // it was thrown when the lane was looked at, or nothing looks at it any more
+    } catch (...) {  // already thrown when the lane was checked, or nothing checks it any more
     }
   }
 }
@@ -72,7 +72,7 @@ Pipeline::Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory
   while (schedule_.actions[report_].kind != ActionKind::report) ++report_;
 }
 
-// Calls copy(there, here, bytes) for each plane of a visiting record, of weights and low bits only what is trained.
+// Calls copy(there, here, bytes) for each plane of a visiting record; only the trained part of weights and low bits.
 template <class Copy>
 void Pipeline::visit(const Action& a, const Operands& operands, const Copy& copy) {
   const bool comes = a.kind == ActionKind::fetch_state;
@@ -185,7 +185,7 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
   }
 }
 
-// The host's report: sums of squares, of losses, marks of what is not finite and, in training, what routers counted.
+// Copies the report to the host: sums of squares and of losses, non-finite marks and, in training, router counts.
 void Pipeline::report(const Operands& operands, Stream& stream) {
   const Workload& w = memory_.workload();
   to_host(stream, operands.address(Operand::to), operands.address(Operand::squares), w.norm_parts() * 8);
@@ -197,7 +197,7 @@ void Pipeline::report(const Operands& operands, Stream& stream) {
             sizeof(int32_t));
 }
 
-// What an action moves lies one after the other in its slab.
+// The planes that an action moves lie one after the other in its slab.
 void Pipeline::read_disk(const Action& a, const Operands& operands) {
   std::byte* slab = operands.address(Operand::to);
   for (int64_t i = 0; i < a.count(Operand::from); ++i) {
@@ -219,7 +219,7 @@ void Pipeline::write_disk(const Action& a, const Operands& operands) {
 void Pipeline::wait_report() {
   const std::vector<Marks>& set = marks_[static_cast<size_t>((issued_ - 1) % 2)];
   set[report_].end->block();
-  // No action of this step waits for the last writes of the step before, and their events are about to be used again.
+  // No action of this step waits for the last disk writes of the previous one, whose events the next step reuses.
   if (issued_ > 1) {
     const std::vector<Marks>& before = marks_[static_cast<size_t>(issued_ % 2)];
     for (size_t i = 0; i < before.size(); ++i) {
@@ -258,7 +258,7 @@ std::map<std::string, double> Pipeline::action_seconds() const {
 
 Stall Pipeline::longest_stall() const {
   const size_t now = static_cast<size_t>((issued_ - 1) % 2);
-  const Event* before = nullptr;  // where the compute lane was free
+  const Event* before = nullptr;  // when the compute lane became free
   if (issued_ > 1) {
     for (size_t i = 0; i < schedule_.actions.size(); ++i) {
       if (schedule_.actions[i].lane == Lane::compute) before = marks_[1 - now][i].end.get();
@@ -280,13 +280,13 @@ Stall Pipeline::longest_stall() const {
   return longest;
 }
 
-// Follows the waits back, work of the host first, since what waits for it is short, as far as the compute lane itself;
-// the longest action on the way took the time.
+// Follows the waits backwards, up to the compute lane itself. Host work is followed first, since what waits for it is
+// short. The longest action on the way is the cause.
 std::string Pipeline::cause_of(size_t action, size_t set) const {
-  std::string cause = "the host";  // nothing was waited for: the action was issued late
+  std::string cause = "the host";  // no wait: the action was issued late
   double longest = 0;
   constexpr int kDeepest = 8;
-  int64_t back = 0;  // steps; of earlier ones there are no marks
+  int64_t back = 0;  // steps; there are no marks for more than one
   for (int depth = 0; depth < kDeepest; ++depth) {
     const Wait* next = nullptr;
     for (const Wait& wait : schedule_.actions[action].waits) {
@@ -329,7 +329,7 @@ std::string Pipeline::running_actions() const {
 
 std::vector<Span> Pipeline::spans() const {
   const Workload& w = memory_.workload();
-  std::vector<std::pair<int64_t, std::string>> places;  // of each record: its layer, and which experts
+  std::vector<std::pair<int64_t, std::string>> places;  // for each record: its layer, and which experts
   for (int64_t record = 0; record < w.record_count(); ++record)
     places.emplace_back(w.phase_of(record), experts_of(w, record));
   std::vector<Span> spans;

@@ -1,5 +1,5 @@
-// Executes a schedule: issues every action to its lane's stream with its waits, carries bytes itself, and leaves maths
-// to the handler. Issuing returns at once; lanes run on their own.
+// Executes a schedule: issues every action to its lane's stream with its waits, does copies itself, and leaves maths to
+// the handler. Issuing returns at once; lanes run on their own.
 #pragma once
 
 #include <array>
@@ -18,30 +18,30 @@
 
 namespace megatrain {
 
-// Does the maths the pipeline calls for; joins engine and model.
+// Does the maths that the pipeline calls for; connects engine and model.
 class StepHandler {
  public:
   virtual ~StepHandler() = default;
-  // Enqueues on the stream of the action's lane.
+  // Enqueues the work on the stream of the action's lane.
   virtual void compute(const Action& action, const Operands& operands, Stream& stream) = 0;
-  // On their lane's own thread; `sequence` counts the steps this pipeline has issued.
+  // Called on the lane's own thread; `sequence` counts the steps this pipeline has issued.
   virtual void gather(const Action& action, const Operands& operands, int64_t sequence) = 0;
   virtual void update(const Action& action, const Operands& operands, int64_t sequence) = 0;
 };
 
-// One stream a lane; h2d, compute, d2h and the visits' are the device's, the others are host threads.
+// One stream per lane. h2d, compute, d2h and the visit lanes are device streams; the others are host threads.
 class Lanes {
  public:
   explicit Lanes(Device& device);
   Stream& stream(Lane lane) const { return *streams_[static_cast<size_t>(lane)]; }
   HostStream& host(Lane lane) const { return *hosts_[static_cast<size_t>(lane)]; }
   static bool is_host(Lane lane) { return lane == Lane::gather || runs_on(lane); }
-  // Its actions may still run when the step's report is there, wherever they stand in the schedule.
+  // Actions of these lanes may still run when the step's report arrives, wherever they are in the schedule.
   static bool runs_on(Lane lane) {
     return lane == Lane::collect || lane == Lane::update || lane == Lane::disk_read || lane == Lane::disk_write;
   }
-  void drain();          // waits for everything issued; throws what a lane threw
-  void stop() noexcept;  // waits for everything issued, whatever a lane threw
+  void drain();          // waits for everything issued; rethrows what a lane threw
+  void stop() noexcept;  // the same, but ignores what lanes threw
 
  private:
   std::array<std::unique_ptr<Stream>, kLanes> owned_;
@@ -59,46 +59,46 @@ struct StepBytes {
   int64_t rows = 0;    // distinct token ids
 };
 
-// The longest time the compute lane waited within a step, and what for.
+// The longest time the compute lane waited within a step, and its cause.
 struct Stall {
   double seconds = 0;
-  std::string cause;  // "update of layer 3"; empty: nothing
+  std::string cause;  // "update of layer 3"; empty: there was no stall
 };
 
 class Pipeline {
  public:
   Pipeline(Device& device, Lanes& lanes, Schedule schedule, EngineMemory& memory, std::vector<LayerRecord>& records,
            DiskTier& disk, StepHandler& handler);
-  ~Pipeline() { lanes_.stop(); }  // what was issued refers to it, also after a lane threw
+  ~Pipeline() { lanes_.stop(); }  // issued work refers to the pipeline, also after a lane threw
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
   const Schedule& schedule() const { return schedule_; }
-  int64_t next_sequence() const { return issued_; }  // of the step issue() will issue
+  int64_t next_sequence() const { return issued_; }  // of the step that issue() will issue next
 
-  // Staging buffers must be filled. The step before the last must be over, which wait_report() of the last implies.
+  // The staging buffers must be filled. The step before the last must be done, which wait_report() of the last implies.
   void issue(const StepBytes& step);
 
-  // Blocks until the issued step's losses and sums of squares are on the host and the step before is over. Updates may
-  // still run. Throws what a lane threw.
+  // Blocks until the issued step's losses and sums of squares are on the host and the previous step is done. Updates
+  // may still run. Rethrows what a lane threw.
   void wait_report();
 
-  // Busy seconds of the issued step's lanes; the updates' and the disk's are those of the step before, which ran
+  // Busy seconds of the issued step's lanes. Those of the update and disk lanes are the previous step's, which ran
   // meanwhile.
   LaneSeconds lane_seconds() const;
 
-  // The same seconds by the action's name.
+  // The same seconds, by action name.
   std::map<std::string, double> action_seconds() const;
 
-  // Of the issued step, the wait for its first action included.
+  // In the issued step, including the wait for its first action.
   Stall longest_stall() const;
 
-  // When each action ran, on the host's clock, under the same rule for updates. Device::mark_clock() comes before
-  // issue().
+  // When each action ran, on the host's clock; as above, the previous step's on the update and disk lanes.
+  // Device::mark_clock() must be called before issue().
   std::vector<Span> spans() const;
 
-  // For a watch on another thread: how many actions have ended, which changes as the step gets on, and those that have
-  // begun and not ended, by lane.
+  // For a watch on another thread: the number of actions that have ended, which grows as the step proceeds; and the
+  // actions that have begun but not ended, by lane.
   int64_t finished_actions() const;
   std::string running_actions() const;
 
@@ -112,7 +112,7 @@ class Pipeline {
     std::unique_ptr<Event> start, end;
   };
   const Marks* finished_marks(
-      size_t action) const;  // of the issued step, or of the step before for what runs on; may be null
+      size_t action) const;  // of the issued step, or of the previous one for lanes that run on; may be null
   std::string cause_of(size_t action, size_t set) const;
   void read_disk(const Action& action, const Operands& operands);
   void write_disk(const Action& action, const Operands& operands);
@@ -131,7 +131,7 @@ class Pipeline {
   DiskTier& disk_;
   StepHandler& handler_;
   std::array<std::vector<Marks>, 2> marks_;  // steps alternate, so that a wait can reach one step back
-  size_t report_ = 0;                        // the report's index; what comes after it may still run when it is there
+  size_t report_ = 0;                        // the report's index; later actions may still run when it arrives
   int64_t issued_ = 0;
   int64_t h2d_bytes_ = 0, d2h_bytes_ = 0, disk_read_bytes_ = 0, disk_write_bytes_ = 0;
 };

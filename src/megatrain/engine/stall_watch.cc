@@ -32,7 +32,7 @@ std::string StallWatch::running() {
   return pipeline_ ? pipeline_->running_actions() : "";
 }
 
-// Time is counted in looks, each poll_s apart: the clock also runs while a process is stopped.
+// Time is counted in checks, each poll_s apart, because the clock also runs while a process is stopped.
 void StallWatch::loop() {
   std::unique_lock lock(mutex_);
   int64_t finished = 0;

@@ -1,4 +1,4 @@
-// Tells work from a hang: while a pipeline is watched some action has to end now and then.
+// Tells slow work from a hang: while a pipeline is watched, some action must end every so often.
 #pragma once
 
 #include <condition_variable>
@@ -12,24 +12,25 @@
 namespace megatrain {
 
 struct StallLimits {
-  double warn_s = 60;  // without any action that ended: a warning that says where the lanes are
-  double end_s = 600;  // and then the end
+  // Seconds without any action ending after which a warning says where the lanes are.
+  double warn_s = 60;
+  double end_s = 600;  // and after which `end` is called
   double poll_s = 2;
 };
 
 class StallWatch {
  public:
-  // `end` is called on the watch's own thread with a sentence; lanes that hang cannot be joined, so it must not return
-  // into their destructors. A process that was stopped and continued has not stalled.
+  // `end` is called on the watch's own thread with a sentence. Lanes that hang cannot be joined, so it must not return
+  // into their destructors. A process that was stopped and continued does not count as stalled.
   StallWatch(StallLimits limits, std::function<void(const std::string&)> end);
   ~StallWatch();
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
 
-  // The actions that have begun and not ended, by lane, from any thread; empty: no pipeline is watched.
+  // The actions that have begun but not ended, by lane; empty: no pipeline is watched. May be called from any thread.
   std::string running();
 
-  // Watches until it is destroyed; one at a time, by the thread that issues to the pipeline.
+  // Watches until destroyed. One at a time, by the thread that issues to the pipeline.
   class Watching {
    public:
     Watching(StallWatch& watch, const Pipeline& pipeline) : watch_(watch) { watch_.set(&pipeline); }
@@ -47,10 +48,10 @@ class StallWatch {
 
   StallLimits limits_;
   std::function<void(const std::string&)> end_;
-  std::mutex mutex_;  // guards the rest; held while a pipeline is looked at, so that it outlives the look
+  std::mutex mutex_;  // guards the rest; held while a pipeline is inspected, so that it stays alive
   std::condition_variable changed_;
   const Pipeline* pipeline_ = nullptr;
-  bool begun_ = false;  // a watching since the last look
+  bool begun_ = false;  // a Watching began since the last check
   bool stopping_ = false;
   std::thread thread_;  // last: it uses everything above
 };

@@ -1,4 +1,4 @@
-// A step as it really went: one track a lane, in the JSON that Chrome's and Perfetto's viewers read.
+// The timeline of a step as it ran: one track per lane, as JSON for Chrome's and Perfetto's viewers.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ namespace megatrain {
 struct Span {
   const Action* action;
   double start_s, end_s;     // host clock
-  int64_t layer = -1;        // of the action's record, as describe_record() counts; -1: it has none
-  std::string experts = {};  // experts_of() the record
+  int64_t layer = -1;        // of the action's record, numbered as in describe_record(); -1: it has none
+  std::string experts = {};  // experts_of() for the record
 };
 
 class Trace {

@@ -1,5 +1,6 @@
-// The GEMM algorithms of a run: timed once for each GPU model, library versions and shape, kept in a file of the user's
-// cache directory so that a second run gives the bits of the first, and saved with the run so that it resumes exactly.
+// The GEMM algorithms of a run. They are timed once per GPU model, library version and shape, and kept in a file in the
+// user's cache directory, so that a second run gives the same bits as the first. They are also saved with the run, so
+// that it resumes exactly.
 #pragma once
 
 #include <functional>
@@ -11,29 +12,29 @@
 
 namespace megatrain {
 
-// What the templates call in a micro-batch of the configuration.
+// The op calls that the model's phases make in one micro-batch of the configuration.
 StepNotes notes_of(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity, bool accumulate);
 
-// Fills identity.library and identity.algorithms, and has machine.ops use them. `saved` is the identity in the
-// checkpoint that is resumed, or nullptr; its algorithms are taken when its library is this one, and one line says so
-// when it is another. Takes device memory while it times and gives it back.
+// Fills identity.library and identity.algorithms, and makes machine.ops use them. `saved` is the identity in the
+// checkpoint being resumed, or nullptr. Its algorithms are used if its library is the current one; otherwise one log
+// line says that they differ. Allocates device memory while timing, and frees it again.
 void choose_algorithms(const TrainConfig& config, const ModelConfig& model, Machine& machine,
                        const nlohmann::json* saved, RunIdentity& identity);
 
-// One file of `directory` for each library. A file that cannot be read or written costs a log line, not the run.
+// One file in `directory` per library. A file that cannot be read or written costs a log line, not the run.
 class AlgorithmCache {
  public:
   AlgorithmCache(std::string directory, std::string library);
 
   const std::string& path() const { return path_; }
   AlgorithmTable load() const;
-  void save(const AlgorithmTable& table) const;  // replaces the file as a whole
+  void save(const AlgorithmTable& table) const;  // replaces the whole file
 
  private:
   std::string directory_, library_, path_;
 };
 
-// What `tune` chooses when it knows what the cache holds; what it chose anew is in the cache afterwards.
+// Calls `tune` with what the cache holds, and returns its choice. Newly chosen algorithms are added to the cache.
 AlgorithmTable tune_with_cache(const AlgorithmCache& cache,
                                const std::function<AlgorithmTable(const AlgorithmTable& known)>& tune);
 

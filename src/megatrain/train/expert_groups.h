@@ -1,6 +1,6 @@
-// How a layer's experts are cut into records: what changes no bit, and is the plan's to choose. The size is decided
-// here and records are cut in model/model.cc; how many experts a record holds is then read from it
-// (LayerLayout::norm_parts, RecordWork::norm_parts), and nothing else derives it.
+// How a layer's experts are divided into records. This changes no bit, so it is the plan's choice. The size is decided
+// here, and the records are made in model/model.cc. All other code reads from a record how many experts it holds
+// (LayerLayout::norm_parts, RecordWork::norm_parts) and never derives it.
 #pragma once
 
 #include <cstdint>
@@ -15,23 +15,25 @@
 
 namespace megatrain {
 
-// Experts that a record should hold where the device has so much memory: all of a layer's while they take no more than
-// a 24th of it, which leaves room for several records' weights and gradients at once; else as many as do. 0: all.
+// How many experts a record should hold on a device with this much memory: all of a layer's if they take at most 1/24
+// of it, otherwise as many as do. This leaves space for the weights and gradients of several records at once. 0: all.
 int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t device_bytes);
 
-// The sizes of records, in experts, that choose_groups() chooses from where no plan is named: that above, a quarter of
-// it, and that of 16 records a layer. Of a dense model 0 alone.
+// The record sizes, in experts, that choose_groups() chooses from if no plan is named: the size above, a quarter of it,
+// and the size with 16 records per layer. Only 0 for a dense model.
 std::vector<int64_t> group_sizes(const ModelConfig& model, DType dtype, int64_t device_bytes);
 
-// The workload to plan for, of those that workload_of(experts_per_record) gives: that of the plan which the
-// configuration names; else with records of the size above, or a quarter of it where the planner's step is shorter then
-// or fits then alone. Where neither fits, with a layer's experts in 16 records, which need little more than single ones
-// would: what a refusal then asks for is enough. `quickly`: of the size above, without planning.
+// The workload to plan for, chosen from those that workload_of(experts_per_record) returns:
+// - If the configuration names a plan, the size in that plan.
+// - Otherwise the size from experts_in_a_record(), or a quarter of it if only that fits or its planned step is shorter.
+// - If neither fits, 16 records per layer. They need little more memory than single experts would, so the memory that
+//   the resulting error asks for is enough.
+// - With `quickly`, the size from experts_in_a_record(), without planning.
 Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DType dtype, const Budgets& budgets,
                        const MachineProfile& machine, const std::function<Workload(int64_t)>& workload_of,
                        bool quickly = false);
 
-// Experts in a record of the random plans of a seed: 0 (all of a layer) or fewer; of a dense model 0.
+// Experts per record in the random plans of a seed: 0 (all of a layer) or fewer; 0 for a dense model.
 int64_t random_group(const ModelConfig& model, uint64_t seed);
 
 }  // namespace megatrain

@@ -1,5 +1,5 @@
-// Writes RUN/grads-STEP.safetensors: every trained tensor's gradient as the optimizer sees it before clipping, in fp32,
-// as updates go by.
+// Writes RUN/grads-STEP.safetensors: the gradient of every trained tensor in fp32, as the optimizer sees it before
+// clipping. Gradients are written as the updates run.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class GradientDump {
  public:
   GradientDump(const std::string& path, int64_t step, const std::vector<LayerRecord>& records);
 
-  // Called once for every record that is trained, on the update lane.
+  // Called once for every trained record, on the update lane.
   void record(int64_t index, const HostGradient& gradient);
   void finish() { writer_->finish(); }
 

@@ -1,4 +1,4 @@
-// The loss of a model on data, without training it.
+// The loss of a model on a dataset, without training.
 #pragma once
 
 #include <csignal>
@@ -18,15 +18,16 @@ struct ModelLoss {
 };
 
 struct LossOptions {
-  std::string what = "measuring the loss";           // for the lines that say how far it is
-  double expected_s = 0;                             // as Work's
-  const volatile std::sig_atomic_t* stop = nullptr;  // once it is not 0, the loss is given up
+  std::string what = "measuring the loss";           // for the progress lines
+  double expected_s = 0;                             // as in Work
+  const volatile std::sig_atomic_t* stop = nullptr;  // becomes non-zero: stop measuring
 };
 
-// With the trainer's weights as they are, over all steps of the source, which has an end. Nothing when it was given up.
+// Measures over all steps of the source, which must be finite, with the trainer's current weights. nullopt if it was
+// stopped.
 std::optional<ModelLoss> mean_loss(Trainer& trainer, BatchSource& source, const LossOptions& options = {});
 
-// Of `config.model` on `config.data.eval`. Weights alone take memory, as good as no state.
+// The loss of `config.model` on `config.data.eval`. Only weights take memory; there is almost no optimizer state.
 ModelLoss measure_loss(TrainConfig config);
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-// A model as the plan sees it: its records and phases in elements, bytes and flops.
+// A model as the planner sees it: its records and phases in elements, bytes and flops.
 #pragma once
 
 #include "megatrain/model/model.h"
@@ -7,8 +7,8 @@
 
 namespace megatrain {
 
-// All of a workload that follows from the model; `shape` is that of one micro-batch. Costs come from the notes of the
-// phases' own calls.
+// Everything in a workload that follows from the model; `shape` is that of one micro-batch. Costs come from the calls
+// that the phases themselves make (ops/op_notes.h).
 Workload model_work(const Model& model, const NotesShape& shape);
 
 }  // namespace megatrain

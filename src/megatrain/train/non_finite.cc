@@ -23,7 +23,7 @@ std::string not_finite_in(const LayerRecord& record) {
   const uint32_t weight_limit = record.dtype() == DType::bf16 ? kMasterFiniteBelow : kFiniteBelow;
   for (const TensorSpec& tensor : record.layout().tensors) {
     std::vector<float> values(static_cast<size_t>(std::min(kPiece, tensor.elements())));
-    // The first bad element of a plane that read(begin, count) puts into `values`.
+    // The first non-finite element of a plane; read(begin, count) copies a piece of it to `values`.
     const auto find = [&](const char* plane, uint32_t limit, const auto& read) -> std::string {
       for (int64_t begin = 0; begin < tensor.elements(); begin += kPiece) {
         const int64_t count = std::min(kPiece, tensor.elements() - begin);

@@ -1,4 +1,4 @@
-// What a configuration says of the optimizer.
+// The optimizer settings of a configuration.
 #pragma once
 
 #include "megatrain/config/config.h"
@@ -7,7 +7,7 @@
 
 namespace megatrain {
 
-// `config.steps` is the length of the run, also where epochs or tokens were given.
+// `config.steps` must be the length of the run, even if epochs or tokens were given.
 LearningRate learning_rate_of(const TrainConfig& config);
 
 OptimStep optim_step_of(const TrainConfig& config, double lr, int64_t step);

@@ -11,7 +11,7 @@ std::optional<RouterFigures> router_figures(const Workload& w, std::byte* counts
   if (w.experts == 0) return {};
   const size_t experts = static_cast<size_t>(w.experts);
   RouterFigures figures;
-  std::vector<double> chosen(experts, 0), probability(experts, 0);  // sums over the layers
+  std::vector<double> chosen(experts, 0), probability(experts, 0);  // summed over the layers
   double layers = 0, tokens = 0, used = 0, squared_lse = 0;
   for (const PhaseWork& phase : w.phases) {
     if (phase.router_bytes == 0) continue;

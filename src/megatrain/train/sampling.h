@@ -1,5 +1,5 @@
-// Generation between the steps of a run (sample.every): how many sequences at once and how many tokens each. The plan
-// that has memory for it and the run that generates both use these.
+// Generation between the steps of a run (sample.every): how many sequences at once, and how many tokens each. Used both
+// by the plan, which reserves memory for it, and by the run, which generates.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace megatrain {
 
-// Tokens of the longest of the prompts where no tokenizer is there to count them: a token of text has at least a byte,
-// and 256 are for the words and special tokens that a chat template puts around it.
+// An upper bound on the tokens of the longest prompt, if there is no tokenizer to count them. A token of text has at
+// least one byte; 256 more are for the words and special tokens that a chat template adds.
 int64_t most_prompt_tokens(const TrainConfig::Sample& sample);
 
-// Context and batch. `prompt_tokens` are those of the longest prompt.
+// Context and batch size. `prompt_tokens` is the length of the longest prompt.
 GeneratorOptions sample_options(const TrainConfig::Sample& sample, const ModelConfig& model, int64_t prompt_tokens);
 
 }  // namespace megatrain

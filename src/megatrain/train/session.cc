@@ -15,7 +15,7 @@ namespace megatrain {
 
 namespace {
 
-// config.json of an export says in which type the weights are.
+// config.json of an export, which states the dtype of the weights.
 std::string exported_config(const ModelSource& source, DType type) {
   const std::string text = unquantised_config(source.config_text, DType::bf16);
   if (source.config.dtype) return text;
@@ -34,7 +34,7 @@ Session::Session(const TrainConfig& config, ModelSource source)
       machine_(open_machine(config.device, config.threads)),
       identity_(make_identity(config, source_.config)) {
   machine_.disk = disk_settings(config);
-  router_losses(config, source_.config);  // refused before anything is made
+  router_losses(config, source_.config);  // throws for a bad configuration before anything is built
   warn_of_long_sequences(config, source_.config);
 }
 

@@ -1,5 +1,5 @@
 // A configuration opened for training: the device, the run's identity, the workload, the plan and the trainer. Each is
-// made when it is first asked for, from those before it.
+// made from the previous ones when it is first used.
 #pragma once
 
 #include <memory>
@@ -35,36 +35,36 @@ class Session {
   const RunIdentity& identity() const { return identity_; }
   int threads() const { return static_cast<int>(config_.threads); }
 
-  // Completes the identity (train/algorithms.h). To be called before anything else takes device memory. Without it, the
-  // library chooses the algorithm of each product anew, and a second run may differ in bits.
+  // Completes the identity (train/algorithms.h). Call it before anything else allocates device memory. Without it the
+  // library chooses the algorithm of each GEMM again in every run, so a second run may differ in bits.
   void choose_algorithms(const nlohmann::json* saved = nullptr);
 
   const Workload& workload();
-  // Layers live in the memory of the first so many (Workload::alias_records). Before the workload is asked for. Throws
-  // Error(bad_config) unless all layers are of one size and there are more of them.
+  // Layers alias the memory of the first `layers` ones (Workload::alias_records). Call before workload(). Throws
+  // Error(bad_config) unless there are more layers than that and all have the same size.
   void alias_layers(int64_t layers);
-  // Records of experts hold so many (Workload::experts_per_record). Before the workload is asked for.
+  // Sets how many experts a record holds (Workload::experts_per_record). Call before workload().
   void group_experts(int64_t per_record) { experts_per_record_ = per_record; }
-  // The longest of sample.prompts has so many tokens (Site::prompt_tokens). Before the workload is asked for.
+  // Sets the token count of the longest of sample.prompts (Site::prompt_tokens). Call before workload().
   void count_prompts(int64_t longest_tokens) { prompt_tokens_ = longest_tokens; }
   Budgets budgets() const { return make_budgets(config_, site_here(machine_, config_.threads)); }
   MachineProfile profile() const { return profile_for(machine_profile(*machine_.device), config_, model(), identity_); }
 
-  // The plan that the configuration names, or the planner's within `budgets()`. `notes` gets what was given up to fit,
-  // at the first call. Throws Error(cannot_fit).
+  // The plan that the configuration names, or the planner's within `budgets()`. The first call fills `notes` with what
+  // was given up to fit. Throws Error(cannot_fit).
   const Plan& plan(std::vector<std::string>* notes = nullptr);
-  void use_plan(Plan plan);  // in its place; throws Error(bad_config) unless it is one of this workload
+  void use_plan(Plan plan);  // instead of that; throws Error(bad_config) if it is for another workload
 
   // Allocates everything a step needs; the records are zero until they are filled.
   Trainer& trainer();
-  std::unique_ptr<Trainer> make_trainer(const Plan& plan);  // another one
+  std::unique_ptr<Trainer> make_trainer(const Plan& plan);  // an additional one
 
-  // Fills the trainer's records with the weights of the model's directory, or with random ones where it has none.
-  // Returns the type that an export gives each tensor.
+  // Fills the trainer's records with the weights in the model's directory, or with random ones if it has none. Returns
+  // the dtype that an export gives each tensor.
   TensorTypes fill_weights();
 
-  // Writes a Hugging Face directory of the trainer's weights, with the tokenizer files and templates of `companions`
-  // (empty: those of the model's directory). The trainer must have settled. `ready` as in ExportTexts.
+  // Writes the trainer's weights as a Hugging Face directory, with the tokenizer files and templates from `companions`
+  // (empty: from the model's directory). Call Trainer::settle() first. `ready` as in ExportTexts.
   StateHash export_model(const std::string& directory, const TensorTypes& types, const std::string& companions = "",
                          const ExportReady& ready = {});
 

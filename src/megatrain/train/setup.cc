@@ -75,7 +75,7 @@ StateFormat state_format(const TrainConfig& config) {
   return format;
 }
 
-// Of a long micro-batch equal parts, so that what a block needs for a token at a time does not grow with it.
+// Cuts a long micro-batch into equal parts, so that the per-token memory of a block does not grow with it.
 int64_t default_chunk(int64_t tokens) {
   constexpr int64_t kWhole = 32768, kPart = 16384;
   return tokens <= kWhole ? tokens : round_up(ceil_div(tokens, ceil_div(tokens, kPart)), 128);
@@ -96,7 +96,7 @@ RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   identity.micro_tokens = config.micro_batch * config.seq_len;
   const int64_t tokens = identity.micro_tokens;
   identity.mlp_chunk = mlp_chunk_of(config);
-  // the head may have the workspace the layers need anyway
+  // the head may use the workspace that the layers need anyway
   int64_t workspace = 0;
   const Model built = make_model(one_layer_of_each_kind(model), model_shape(identity, config.seq_len));
   for (const Layer& layer : built.layers) {
@@ -154,7 +154,7 @@ int64_t scratch_bytes(const OpsShape& shape, const Site& site) {
 
 namespace {
 
-// A document is longer than a tile of attention's backward, and some layer's is not cut into tiles.
+// Whether a document is longer than a tile of attention's backward, and the attention of some layer is not tiled.
 bool has_whole_attention(const OpsShape& shape) {
   const int64_t longest = shape.longest_document;
   return std::any_of(shape.windows.begin(), shape.windows.end(), [&](int64_t window) {
@@ -164,10 +164,10 @@ bool has_whole_attention(const OpsShape& shape) {
   });
 }
 
-// What generating between steps takes, wherever the plan puts the weights. The ops' scratch serves steps and answers.
+// What generating between steps needs, wherever the plan puts the weights. The ops' scratch is shared with training.
 void add_generation(const TrainConfig& config, const ModelConfig& model, const Site& site, Workload& w) {
   const int64_t prompt = site.prompt_tokens > 0 ? site.prompt_tokens : most_prompt_tokens(config.sample);
-  // packed weights, and those on disk, come as they do to a GPU
+  // packed weights, and weights on disk, are copied as they would be to a GPU
   const bool in_place = !site.gpu && config.memory.nvme_path.empty() &&
                         std::ranges::all_of(w.records, [](const RecordWork& r) { return r.packed_bytes == 0; });
   const GenerationNeed need = CachedForward::most_needed(model, w.activation_dtype, w.experts_per_record,

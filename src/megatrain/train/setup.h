@@ -1,4 +1,4 @@
-// From a configuration to what a run stands on: the device and its ops, the workload, the budgets, the plan.
+// From a configuration to what a run is based on: the device and its ops, the workload, the budgets, the plan.
 #pragma once
 
 #include <memory>
@@ -23,16 +23,16 @@ struct Machine {
   DiskSettings disk;
 };
 
-// The ops of the device's kind.
+// The ops for the device's kind.
 std::unique_ptr<Ops> make_ops(Device& device, int64_t threads);
 
-// Throws Error(bad_config) when the GPU is asked for and cannot be used.
+// Throws Error(bad_config) if the GPU is requested but cannot be used.
 void check_device(const std::string& name);
 
-// `device`: auto (CUDA if there is one, else the CPU with one line saying why), cpu, cuda. Throws Error(bad_config).
+// `device`: auto (CUDA if available, else the CPU with one log line saying why), cpu or cuda. Throws Error(bad_config).
 Machine open_machine(const std::string& device, int64_t threads);
 
-// Everything that changes bits beside data and seed. Chosen once, kept in the run directory and every checkpoint.
+// Everything that changes bits, apart from data and seed. Chosen once, saved in the run directory and every checkpoint.
 struct RunIdentity {
   DType dtype = DType::bf16;
   int64_t micro_tokens = 0;
@@ -41,63 +41,64 @@ struct RunIdentity {
   FreezeRules freezing;
   StateFormat state;
   std::string library;        // Ops::library()
-  AlgorithmTable algorithms;  // of every product of a step; both are filled by choose_algorithms()
+  AlgorithmTable algorithms;  // for every GEMM of a step; choose_algorithms() fills both
   bool operator==(const RunIdentity&) const = default;
 };
-// Of the model's phases in a run; `positions` is the longest sequence.
+// The shape of the model's phases in a run; `positions` is the longest sequence.
 ModelShape model_shape(const RunIdentity& identity, int64_t positions, int64_t experts_per_record = 0);
 
-// Tokens of one pass through a block, attention itself apart.
+// Tokens that go through a block at a time, except in attention itself.
 int64_t mlp_chunk_of(const TrainConfig& config);
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 
-// Warns where seq_len exceeds what the model was made for: its max_position_embeddings, or its rope_scaling's reach.
+// Warns if seq_len exceeds what the model was made for: its max_position_embeddings, or the reach of its rope_scaling.
 void warn_of_long_sequences(const TrainConfig& config, const ModelConfig& model);
 
-// The coefficients of the router's losses: what the configuration gives, or config.json's where the loss of its model
-// holds the one that balances experts. Throws Error(bad_config) when they are given for a model without experts.
+// The coefficients of the router losses: those of the configuration, or config.json's if the model's own loss includes
+// the load-balancing one. Throws Error(bad_config) if they are given for a model without experts.
 struct RouterLosses {
   double aux = 0, z = 0;
-  bool from_model = false;  // the first is config.json's
+  bool from_model = false;  // aux comes from config.json
 };
 RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model);
 
-// The longest sequence and the most documents a micro-batch can hold bound the ops' scratch.
+// The longest sequence and the most documents of a micro-batch, which bound the ops' scratch.
 OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity);
 
-// Where a run is, or would be: this machine, or one that is known by its profile alone (train/site.h).
+// The machine a run is planned for: this one, or one known only by its profile (train/site.h).
 struct Site {
   MachineProfile profile;
   bool gpu = true;
-  Budgets budgets;                // what a run may take where its configuration does not say
-  Budgets limits = {};            // what its configuration may say at most; 0: not known
-  int64_t device_base_bytes = 0;  // what the driver holds
-  int64_t host_base_bytes = 0;    // what the process holds
-  Ops* ops = nullptr;             // of the device, where it is there to be asked
-  int64_t prompt_tokens = 0;      // of the longest of sample.prompts, where a tokenizer has counted them; 0: not known
+  Budgets budgets;                // used if the configuration gives none
+  Budgets limits = {};            // the most that a configuration may give; 0: unknown
+  int64_t device_base_bytes = 0;  // held by the driver
+  int64_t host_base_bytes = 0;    // held by the process
+  Ops* ops = nullptr;             // the device's, if it is present
+  int64_t prompt_tokens = 0;      // of the longest of sample.prompts, if a tokenizer counted them; 0: unknown
 };
 
-// Of a device's ops: asked of them, or where they are not there to be asked, a bound.
+// Scratch bytes that the ops need. Queried from the device's ops if they exist, otherwise an upper bound.
 int64_t scratch_bytes(const OpsShape& shape, const Site& site);
 
-// `stored` as make_model() takes it; `experts_per_record` as Workload has it (train/expert_groups.h).
+// `stored` as in make_model(); `experts_per_record` as in Workload (train/expert_groups.h).
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                        const Site& site, const TensorTypes& stored, int64_t experts_per_record);
 
 DiskSettings disk_settings(const TrainConfig& config);
-// Throws, as check_scratch_place does, when the configuration names a disk that cannot be used.
+// Throws, as check_scratch_place does, if the configuration names a disk that cannot be used.
 void check_disk(const TrainConfig& config);
 
-// The configuration's budgets, or what the site has. Throws Error(cannot_fit) for one above the site's limits.
+// The configuration's budgets, or what the site has. Throws Error(cannot_fit) for a budget above the site's limits.
 Budgets make_budgets(const TrainConfig& config, const Site& site);
-// Makes every budget above the site's limits "auto". Returns the options that do so, "--memory.host=auto"; empty: none.
+// Sets every budget above the site's limits to "auto". Returns the options that do so, "--memory.host=auto"; empty:
+// none.
 std::string drop_budgets_beyond(const Site& site, TrainConfig& config);
 
-// How the plan in this file cuts experts into records.
+// How the plan in this file divides experts into records.
 int64_t read_planned_experts_per_record(const std::string& path);
 
-// The plan the configuration names, or the planner's; checked against workload and budgets.
+// The plan that the configuration names, or the planner's; checked against workload and budgets.
 Plan choose_plan(const TrainConfig& config, const Workload& workload, const Budgets& budgets,
                  const MachineProfile& machine, std::vector<std::string>* notes);
 

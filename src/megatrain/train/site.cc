@@ -19,16 +19,16 @@ namespace megatrain {
 
 namespace {
 
-// Of a CUDA device that is not there: an H200 had 350 MiB of context; its process 700 MiB.
+// For a CUDA device that is not present. On an H200 the context took 350 MiB, the process 700 MiB.
 constexpr int64_t kContextBytes = 448 * kMiB, kProcessBytes = kGiB;
-// Kernels are loaded as they are first called; seen: 130 MiB on the device, 100 MiB on the host.
+// Kernels are loaded when they are first called; this took 130 MiB on the device and 100 MiB on the host.
 constexpr int64_t kLoadedLater = 192 * kMiB;
 constexpr int64_t kHostMargin = 2 * kGiB, kDeviceMargin = 512 * kMiB;
 
 }  // namespace
 
 int64_t host_budget(int64_t bytes) {
-  return std::max<int64_t>(bytes - bytes / 32 - kHostMargin, 0);  // 1/32: the kernel's tables, and what else runs
+  return std::max<int64_t>(bytes - bytes / 32 - kHostMargin, 0);  // 1/32: the kernel's tables and other processes
 }
 
 int64_t disk_budget(int64_t bytes) { return bytes / 10 * 9; }
@@ -41,7 +41,7 @@ Site site_here(const Machine& machine, int64_t threads) {
     site.device_base_bytes = device.memory_used() + kLoadedLater;
     site.host_base_bytes = host_memory_used() + kLoadedLater + team_size(threads) * kPieceScratchBytes;
     site.budgets.gpu_bytes = device.memory_used() + device.memory_free() - kDeviceMargin;
-    site.budgets.host_bytes = host + host_memory_used();  // of the whole process
+    site.budgets.host_bytes = host + host_memory_used();  // used by the whole process
   } else {
     site.budgets.gpu_bytes = site.budgets.host_bytes = host / 2;
     site.budgets.device_is_host = true;
@@ -52,7 +52,7 @@ Site site_here(const Machine& machine, int64_t threads) {
 Site site_of(const MachineProfile& machine) {
   const int64_t host = host_budget(machine.host_bytes);
   Budgets limits{.gpu_bytes = machine.hbm_bytes, .host_bytes = machine.host_bytes, .disk_bytes = machine.disk_bytes};
-  if (machine.shared_cores > 0) {  // its device is its CPU
+  if (machine.shared_cores > 0) {  // its CPU is the device
     limits.gpu_bytes = machine.host_bytes;
     const Budgets halves{.gpu_bytes = host / 2, .host_bytes = host / 2, .device_is_host = true};
     return {.profile = machine, .gpu = false, .budgets = halves, .limits = limits};
@@ -66,16 +66,16 @@ Site site_of(const MachineProfile& machine) {
 }
 
 int64_t cuda_scratch_bound(const OpsShape& shape) {
-  constexpr int64_t kSeen = 640 * kMiB;  // an H200 had 561 MiB at most shapes
+  constexpr int64_t kSeen = 640 * kMiB;  // an H200 needed 561 MiB for most shapes
   int64_t bytes = kSeen;
-  if (shape.generating) return bytes;  // the workspace of products alone
+  if (shape.generating) return bytes;  // only the workspace of GEMMs
   AttentionShape attention = shape.attention;
   const bool ragged = shape.max_documents * shape.longest_document != attention.tokens;
   for (const int64_t window : shape.windows) {
     attention.window = window;
     bytes = std::max({bytes, attention_backward_bytes(attention, 1, shape.longest_document),
                       attention_forward_bytes(attention, 1, shape.longest_document)});
-    // a shorter document may take more: tiles are equal parts
+    // a shorter document may need more, because tiles are equal parts
     const int64_t whole = std::min(shape.longest_document, attention_tile(attention));
     if (ragged) bytes = std::max(bytes, attention_backward_bytes(attention, 1, whole));
     if (ragged) {
@@ -103,12 +103,12 @@ MachineProfile machine_profile(const Device& device) {
 MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& config, const ModelConfig& model,
                            const RunIdentity& identity) {
   const bool measured = !machine.product_rates.empty() && !machine.attention_rates.empty();
-  // Where they were not measured, attention and experts' products have these shares of the rate of dense layers, as in
-  // measured steps on an H200. Attention had 479 of 640 TFLOP/s at 64K, 512K and 1M tokens of Qwen2.5-7B's shape, and
-  // 315 in sequences of 1024; experts have theirs, small ops included, from gpt-oss-20b and Qwen3-30B-A3B.
+  // Shares of the dense layers' rate for attention and for expert GEMMs, used if they were not measured; taken from
+  // measured steps on an H200. Attention reached 479 of 640 TFLOP/s at 64K, 512K and 1M tokens with Qwen2.5-7B's shape,
+  // and 315 with sequences of 1024. The experts' share includes small ops, from gpt-oss-20b and Qwen3-30B-A3B.
   constexpr double kExpertShare = 0.7;
   static const RateTable kAttentionShares = {{1024, 0.49}, {4096, 0.75}};
-  const auto attention_share = [&](int64_t longest) {  // on CPUs it was not seen to be slower
+  const auto attention_share = [&](int64_t longest) {  // on CPUs it was not slower
     return machine.updates_on_device ? rate_at(kAttentionShares, static_cast<double>(longest)) : 1;
   };
   const auto seconds_of = [&](const OpNote& note, double flops) {

@@ -9,25 +9,25 @@ namespace megatrain {
 
 Site site_here(const Machine& machine, int64_t threads);
 
-// A machine that need not be there, with the memory that its profile says.
+// A machine that need not be this one, with the memory that its profile states.
 Site site_of(const MachineProfile& machine);
 
-// The budget that a host with `bytes` of memory leaves a run: less the kernel's own share and the margin that is left
-// free on any machine.
+// The budget for a run on a host with `bytes` of memory: without the kernel's own share, and without the margin that
+// stays free on every machine.
 int64_t host_budget(int64_t bytes);
 
-// What a run may take of so much free disk.
+// How much of this much free disk a run may use.
 int64_t disk_budget(int64_t bytes);
 
-// The scratch of a CUDA device's ops where there is none to be asked: attention's backward has the most, the pairs of
-// positions of as many heads as share a key head (ops/cuda/attention_cudnn.cc).
+// An upper bound on the scratch of the CUDA ops if there is no GPU to query. Attention's backward needs the most: all
+// pairs of positions for as many heads as share a key head (ops/cuda/attention_cudnn.cc).
 int64_t cuda_scratch_bound(const OpsShape& shape);
 
-// What the CPU or the GPU of this machine does: as measured, else from data sheets.
+// The speeds of this machine's CPU or GPU: measured, or else from data sheets.
 MachineProfile machine_profile(const Device& device);
 
-// The profile with the rates of whole layers and of attention that its tables give for the calls of this run. Without
-// tables, itself.
+// The profile with the rates of whole layers and of attention for the calls of this run: from its tables, or without
+// tables from typical shares of its rate.
 MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& config, const ModelConfig& model,
                            const RunIdentity& identity);
 

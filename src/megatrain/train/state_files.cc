@@ -20,7 +20,7 @@ namespace megatrain {
 
 namespace {
 
-// One plane of one tensor, by the name it has in a state file.
+// One plane of one tensor, under its name in a state file.
 struct Plane {
   const LayerRecord* record;
   const TensorSpec* tensor;
@@ -46,7 +46,7 @@ struct Plane {
   bool coded() const { return stored_type() == DType::u8; }
 };
 
-// What the source of a frozen tensor has it in.
+// The dtype of a frozen tensor in its source.
 const char* source_name(const TensorSpec& tensor) {
   return tensor.packing == WeightPacking::mxfp4 ? "MXFP4" : dtype_name(tensor.dtype);
 }
@@ -56,7 +56,7 @@ std::vector<int64_t> scale_shape(const TensorSpec& tensor) {
   return {tensor.elements() / tensor.block_row(), tensor.row_blocks()};
 }
 
-// Blocks of the tensor that begin in a run of its elements.
+// The blocks of a tensor that begin within a range of its elements.
 struct BlockRange {
   int64_t begin, count;
 };
@@ -103,9 +103,9 @@ struct PlanePiece {
   }
 };
 
-// The hash of what bytes_of(piece) gives for each piece, a vector; pieces ascend with name_of(piece) and within a
-// tensor. They are made side by side on a team; each of the hasher's two halves takes them in order. Says how far
-// `what` is.
+// The hash over bytes_of(piece), a vector, for all pieces. Pieces are sorted by name_of(piece) and by position within a
+// tensor. They are produced in parallel on a team; each of the hasher's two halves consumes them in order. Reports the
+// progress of `what`.
 template <class Piece, class NameOf, class BytesOf>
 StateHash hash_pieces(const std::vector<Piece>& pieces, std::optional<int64_t> step, int threads,
                       const std::string& what, const NameOf& name_of, const BytesOf& bytes_of) {

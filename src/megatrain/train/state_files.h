@@ -1,6 +1,6 @@
-// State in and out of records: from nothing, to an export, to a state file and back, and its hash. Weights come from a
-// Hugging Face directory by model/load_weights.h. All walk the records in pieces, on a team (`threads` 0: all usable
-// CPUs), so that nothing is ever held twice, and say how far they are.
+// Reads and writes the state of records: initialisation, export, state files and hashes. model/load_weights.h loads
+// weights from a Hugging Face directory. All functions process the records in pieces on a team of threads (`threads` 0:
+// all usable CPUs), so nothing is ever held twice, and report their progress.
 #pragma once
 
 #include <cstdint>
@@ -19,32 +19,33 @@ namespace megatrain {
 // The family's random initialisation.
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
 
-// A Hugging Face directory with every tensor in the type `types` gives it. Returns the hash of what it holds, as
-// hash_directory() would read it.
+// Writes a Hugging Face directory with every tensor in the dtype that `types` gives it. Returns the hash of its
+// contents, equal to hash_directory().
 using ExportReady = std::function<void(const StateHash&)>;
 struct ExportTexts {
   std::string source_directory;  // as in ExportRequest
   std::string config_json;
-  ExportReady ready = {};  // called when all is written, before it takes its name
+  ExportReady ready = {};  // called when everything is written, before it gets its final name
 };
 StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
                        const std::vector<LayerRecord>& records, int threads);
 
-// NAME (the master), and of trained tensors NAME.exp_avg, NAME.exp_avg_sq; durable under `path` when this returns its
-// hash. In fp32, or as the state is stored: a stochastic master and bf16 moments in bf16, int8 moments as codes (U8)
-// and NAME.exp_avg.scale, NAME.exp_avg_sq.scale (fp32, by block, of an embedding by row and block). The hash is that of
-// the values in both.
+// Writes NAME (the master) and, for trained tensors, NAME.exp_avg and NAME.exp_avg_sq. The file is durable under `path`
+// when this returns its hash. The hash is over the values, so it is the same for both forms:
+// - fp32: everything in fp32.
+// - stored: as the state is stored. A stochastic master and bf16 moments are in bf16. int8 moments are codes (U8) with
+//   NAME.exp_avg.scale and NAME.exp_avg_sq.scale (fp32, one per block; for an embedding, per row and block).
 enum class StateForm : uint8_t { fp32, stored };
 StateHash save_state(const std::string& path, int64_t step, const std::vector<LayerRecord>& records, StateForm form,
                      int threads);
 
-// What save_state writes of them as stored.
+// The tensors that save_state writes in the stored form.
 std::vector<TensorDeclaration> stored_tensors(const std::vector<LayerRecord>& records);
 
-// What save_state wrote as stored, bit for bit. Throws Error(bad_input).
+// Restores what save_state wrote in the stored form, bit for bit. Throws Error(bad_input).
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads);
 
-// Over the logical fp32 bytes, as `megatrain hash` of a state file gives it.
+// Over the logical fp32 bytes; equal to `megatrain hash` of a state file.
 StateHash hash_state(const std::vector<LayerRecord>& records, int64_t step, int threads = 0);
 
 }  // namespace megatrain

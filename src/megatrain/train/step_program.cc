@@ -15,9 +15,9 @@ namespace {
 
 static_assert(kNormPartialElements == kNormBlock, "the plan sizes the norm's partials as the op fills them");
 
-// Where the arrays of a micro-batch of T >= 2 tokens begin, in words: id, row, labels, positions, segment order,
-// counted and segment row have T words, segment begin and documents T + 1. A micro-batch takes 10 T words, at least
-// what they add up to, so that a step's inputs have one size however it is cut into micro-batches.
+// Offsets of the tables of a micro-batch with T >= 2 tokens, in words. Id, row, labels, positions, segment order and
+// counted have T each; segment begin and documents T + 1 each; segment row T. The sum is 9 T + 2, at most 10 T. Since
+// 10 T are reserved, a step's inputs have the same size however it is divided into micro-batches.
 struct MicroBatchTables {
   explicit MicroBatchTables(int64_t tokens)
       : row(tokens),
@@ -32,10 +32,10 @@ struct MicroBatchTables {
 };
 int64_t micro_batch_words(int64_t tokens) { return 10 * tokens; }
 
-// Of the step, behind its micro-batches: 0, 1, 2, ... (rows + 1), then the touched ids (rows).
+// Tables of the whole step, after its micro-batches: 0, 1, 2, ... (rows + 1), then the touched ids (rows).
 int64_t row_words(int64_t rows) { return 2 * rows + 1; }
 
-// Writes 1 for every token of a document in which something is trained, else 0, as padding is such a document. Returns
+// Writes 1 for every token of a document that has trained tokens, else 0. Padding is a document without any. Returns
 // the sum.
 int64_t mark_counted(const MicroBatch& micro, int32_t* counted) {
   int64_t sum = 0;
@@ -49,8 +49,8 @@ int64_t mark_counted(const MicroBatch& micro, int32_t* counted) {
   return sum;
 }
 
-// The parts of a record's gradient, those that follow each other and are equally large together. Frozen ones, whose
-// sums stay zero, are left out.
+// The parts of a record's gradient, with adjacent parts of the same size merged into runs. Frozen parts are left out,
+// since their sums stay zero.
 std::vector<PartRun> runs_of_parts(const LayerLayout& layout) {
   std::vector<PartRun> runs;
   const std::vector<ElementRange> parts = layout.norm_parts();
@@ -65,7 +65,7 @@ std::vector<PartRun> runs_of_parts(const LayerLayout& layout) {
   return runs;
 }
 
-// Sums of squares that an action reads.
+// How many sums of squares an action reads.
 int64_t squares_in(const Operands& operands) {
   int64_t bytes = 0;
   for (int64_t i = 0; i < operands.count(Operand::squares); ++i) bytes += operands.bytes(Operand::squares, i);
@@ -79,7 +79,7 @@ std::vector<int64_t> whole_records(const Workload& w, const Action& a) {
   return records;
 }
 
-// Their slabs.
+// The slabs of these records.
 std::vector<std::byte*> weights_of(const Workload& w, const Action& a, const Operands& operands) {
   const int64_t records = std::ssize(whole_records(w, a));
   std::vector<std::byte*> slabs;
@@ -87,7 +87,7 @@ std::vector<std::byte*> weights_of(const Workload& w, const Action& a, const Ope
   return slabs;
 }
 
-// Where the forward counts its router's choices, zeroed before the first micro-batch of the step.
+// Where the forward counts its router's choices; zeroed before the first micro-batch of the step.
 std::byte* router_counts_of(const Action& a, const Operands& operands, Stream& stream) {
   std::byte* counts = operands.optional(Operand::router_counts);
   if (counts && a.micro_batch == 0) stream.zero(counts, static_cast<size_t>(operands.bytes(Operand::router_counts)));
@@ -218,7 +218,7 @@ MicroBatchView StepProgram::micro_batch(const Action& a, const Operands& operand
 }
 
 View StepProgram::activation(const Operands& operands, Operand operand, int64_t phase) const {
-  if (!operands.has(operand)) return {};  // of another part of the phase
+  if (!operands.has(operand)) return {};  // used by another part of the phase
   return matrix(operands.address(operand), workload_.activation_dtype, workload_.micro_tokens,
                 workload_.phase(phase).width);
 }
@@ -237,7 +237,7 @@ void StepProgram::compute(const Action& a, const Operands& operands, Stream& str
     case ActionKind::merge_rows: return merge_rows(a, operands, stream);
     case ActionKind::finish_gradient: return finish_gradient(a, operands, stream);
     case ActionKind::finish_losses: return finish_losses(operands, stream);
-    case ActionKind::clip_factor:  // of one record, without clipping: the guard is per record
+    case ActionKind::clip_factor:  // for one record without clipping: the guard is per record
       return ops_.clip_factor(stream, {.squares = operands.at<double>(Operand::squares),
                                        .count = squares_in(operands),
                                        .clip = optim_.clip,
@@ -298,7 +298,7 @@ void StepProgram::forward(const Action& a, const Operands& operands, Stream& str
                            .router_counts = router_counts_of(a, operands, stream)});
 }
 
-// The gradient that readers add to is zeroed before the first of them, which is the highest.
+// The gradient that readers add to is zeroed before the first of them, the highest phase.
 SharedViews StepProgram::shared_of(const Action& a, const Operands& operands, Stream& stream) const {
   const auto view = [&](Operand as, int64_t phase) {
     if (!operands.has(as)) return View{};
@@ -315,7 +315,7 @@ SharedViews StepProgram::shared_of(const Action& a, const Operands& operands, St
   return views;
 }
 
-// What the router's losses are means over: the counted tokens of every layer that has a router.
+// The number of terms in the means of the router losses: the counted tokens of every layer that has a router.
 double StepProgram::routed() const {
   const Workload& w = workload_;
   const auto has_router = [](const PhaseWork& phase) { return phase.router_bytes > 0; };
@@ -343,8 +343,8 @@ RouterSlopes StepProgram::router_slopes(const Operands& operands) const {
   return slopes;
 }
 
-// A sum that the first micro-batch of the step is about to fill. The norm reads over the gaps between the tensors, and
-// the slab's last record may have filled them.
+// The sum of a record's gradient. Before the first micro-batch of the step fills it, the gaps between its tensors are
+// zeroed: the norm reads over them, and the record that used the slab before may have filled them.
 float* StepProgram::sum_of(const Action& a, const Operands& operands, int64_t nth, int64_t record, Stream& stream) {
   float* sum = operands.at<float>(Operand::sum, nth);
   if (a.micro_batch > 0) return sum;
@@ -355,7 +355,7 @@ float* StepProgram::sum_of(const Action& a, const Operands& operands, int64_t nt
 
 std::vector<float*> StepProgram::sums_of(const Action& a, const Operands& operands, Stream& stream) {
   std::vector<float*> sums;
-  int64_t nth = 0;  // of what is trained
+  int64_t nth = 0;  // index among the trained records
   for (const int64_t record : whole_records(workload_, a))
     sums.push_back(workload_.is_trained(record) ? sum_of(a, operands, nth++, record, stream) : nullptr);
   return sums;
@@ -464,7 +464,7 @@ void StepProgram::update_on_device(const Action& a, const Operands& operands, St
 }
 
 void StepProgram::gather(const Action& a, const Operands& operands, int64_t sequence) {
-  const Operand table = operands.has(Operand::state) ? Operand::state : Operand::from;  // frozen: the weights alone
+  const Operand table = operands.has(Operand::state) ? Operand::state : Operand::from;  // frozen: only the weights
   updater_.read_rows(a.record, operands.planes(table), step_of(sequence).touched, operands.address(Operand::to));
 }
 

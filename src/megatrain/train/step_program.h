@@ -1,5 +1,5 @@
-// Joins engine and model: lays a batch out for the device, runs the model's phases the pipeline calls for, gathers rows
-// of tables, and feeds the updater.
+// Connects engine and model: lays out a batch for the device, runs the phases that the pipeline calls for, gathers
+// rows of lookup tables, and feeds the updater.
 #pragma once
 
 #include <array>
@@ -15,31 +15,31 @@
 
 namespace megatrain {
 
-// What a step's ids, labels, positions, documents and segments take on the device.
+// Device bytes of a step's ids, labels, positions, documents and segments.
 int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched_rows);
 
-// Parts of a record's gradient (ops/gradient.h) that follow each other and are equally large.
+// Adjacent parts of a record's gradient (ops/gradient.h) that have the same size.
 struct PartRun {
   int64_t first = 0;  // part
   int64_t parts = 1;
   int64_t begin = 0;     // element
-  int64_t elements = 0;  // of all of them
+  int64_t elements = 0;  // in all of them
 };
 
 struct OptimStep {
-  AdamWStep adamw;  // clip_factor still 1; t = 0: nothing is updated
+  AdamWStep adamw;  // clip_factor is still 1; t = 0: nothing is updated
   double clip = 0;  // 0: no clipping
 };
 
 class StepProgram : public StepHandler {
  public:
-  // All arguments outlive it. `staged` is a step's inputs on the host; of all other memory, the records' too, it gets
-  // what an action declares.
+  // All arguments must outlive it. `staged` holds a step's inputs on the host. Everything else, records included, it
+  // reaches only through what an action declares.
   StepProgram(const Model& model, Ops& ops, const Workload& workload, const Plan& plan, Updater& updater,
               int32_t* staged);
 
-  // Fills the staging buffers for the next step to be issued; `sequence` alternates two sets of host tables, so that
-  // the step before may still be updating.
+  // Fills the staging buffers for the next step to be issued. `sequence` alternates between two sets of host tables, so
+  // that the previous step may still be updating.
   StepBytes prepare(const Batch& batch, int64_t sequence, const OptimStep& optim);
 
   void compute(const Action& action, const Operands& operands, Stream& stream) override;
@@ -54,7 +54,7 @@ class StepProgram : public StepHandler {
     std::vector<int32_t> touched;  // sorted distinct token ids
     OptimStep optim;
   };
-  // What is known on the host of a micro-batch that was staged.
+  // What the host knows about a staged micro-batch.
   struct Staged {
     int64_t documents = 0;
     int64_t longest = 0;
@@ -85,26 +85,26 @@ class StepProgram : public StepHandler {
   View activation(const Operands& operands, Operand operand, int64_t phase) const;
   MicroBatchView micro_batch(const Action& action, const Operands& operands) const;
   void stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched);
-  int64_t row_tables_at() const;  // words into the inputs
+  int64_t row_tables_at() const;  // offset in words into the inputs
   Step& step_of(int64_t sequence) { return steps_[static_cast<size_t>(sequence % 2)]; }
 
   const Model& model_;
   Ops& ops_;
   const Workload& workload_;
-  std::vector<LayerLayout> layouts_;  // by record
+  std::vector<LayerLayout> layouts_;  // indexed by record
   Updater& updater_;
-  std::vector<std::vector<PartRun>> part_runs_;  // by record
-  std::vector<Unpacking> unpacking_;             // by record
-  std::vector<Model::NumberedPhase> phases_;     // by number
+  std::vector<std::vector<PartRun>> part_runs_;  // indexed by record
+  std::vector<Unpacking> unpacking_;             // indexed by record
+  std::vector<Model::NumberedPhase> phases_;     // indexed by phase number
   int64_t first_trained_;                        // phase
-  std::vector<bool> rows_come_;                  // by record: the table is in host memory, so its touched rows come
+  std::vector<bool> rows_come_;  // by record: a table in host memory, of which the rows that a step touches are fetched
   int32_t* staged_;
   std::array<Step, 2> steps_;
   std::vector<Staged> micro_batches_;   // of the step being issued
   std::vector<int32_t> row_of_id_;      // (V) compact row of a touched id
-  std::vector<int32_t> segment_count_;  // scratch of staging
+  std::vector<int32_t> segment_count_;  // scratch for staging
   int64_t rows_ = 0;
-  int64_t counted_ = 0;  // tokens of the step being issued that count for the router's losses
+  int64_t counted_ = 0;  // tokens of the step being issued that count for the router losses
   float loss_scale_ = 0;
   OptimStep optim_;  // of the step being issued
 };

@@ -1,5 +1,5 @@
-// What `plan` and `bench` work on: a configuration, a Hugging Face directory, a config.json or a preset by name.
-// Weights are never read.
+// What `plan` and `bench` work on: a configuration, a Hugging Face directory, a config.json or a preset name. Weights
+// are never read.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@ namespace megatrain {
 struct Target {
   TrainConfig config;
   ModelConfig model;
-  TensorTypes stored;  // of the weights it would be trained from, by their files or else by config.json; empty: random
+  // Dtypes of the weights to train from, according to their files or else to config.json; empty: random weights.
+  TensorTypes stored;
 };
-// Whether a name is that of a configuration rather than of a model.
+// Whether the name is that of a configuration rather than of a model.
 bool names_configuration(const std::string& name);
 
 // `layers` overrides the model's number of layers. Opens no device.

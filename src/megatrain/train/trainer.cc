@@ -32,7 +32,7 @@ std::vector<int64_t> homes(const Workload& workload) {
   return list;
 }
 
-// Where a record's planes lie that are not on disk.
+// The tier of each record's planes, apart from those on disk.
 std::vector<Tier> memory_of(const Plan& plan) {
   std::vector<Tier> list;
   for (const RecordPlan& record : plan.records) list.push_back(record.state == Tier::hbm ? Tier::hbm : Tier::host);
@@ -45,7 +45,7 @@ std::string StepReport::bound_by() const {
   std::map<std::string, double> others;
   for (const Lane lane : {Lane::h2d, Lane::d2h, Lane::update, Lane::disk_read, Lane::disk_write})
     others[lane_name(lane)] = lanes.busy[static_cast<size_t>(lane)];
-  // the link's other copies, as the estimate has them
+  // the link's other copies, counted as in the estimate
   others[lane_name(Lane::h2d)] += lanes.busy[static_cast<size_t>(Lane::visit_in)];
   others[lane_name(Lane::d2h)] += lanes.busy[static_cast<size_t>(Lane::collect)];
   return bounding_lane(own_seconds(), lanes.busy[static_cast<size_t>(Lane::compute)], others);
@@ -54,7 +54,7 @@ std::string StepReport::bound_by() const {
 void StepReport::add_pause(double pause_s, const std::string& what) {
   paused_s = std::clamp(pause_s, 0.0, seconds);
   paused_for = what;
-  if (stall.seconds < 2 * paused_s) stall = {.seconds = paused_s, .cause = what};  // the gap between the steps holds it
+  if (stall.seconds < 2 * paused_s) stall = {.seconds = paused_s, .cause = what};  // in the gap between steps
 }
 
 Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const TensorTypes& stored,
@@ -118,7 +118,7 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
   if (!pipeline.schedule().training) {
     evaluated_s_ += report.seconds;
   } else if (const double evaluated_s = std::exchange(evaluated_s_, 0); report.stall.seconds > evaluated_s) {
-    report.stall.seconds -= evaluated_s;  // the longest was between the steps
+    report.stall.seconds -= evaluated_s;  // the longest stall was between the steps
   }
   return report;
 }

@@ -1,4 +1,4 @@
-// A model in training: its records, its engine, and the step. Knows nothing of files.
+// A model in training: its records, its engine, and the step. It does not touch files.
 #pragma once
 
 #include <cstdint>
@@ -28,17 +28,17 @@ struct StepReport {
   int64_t tokens = 0;
   int64_t trained_tokens = 0;
   int64_t correct = 0;                  // trained tokens whose label had the largest logit
-  std::optional<RouterFigures> router;  // of a training step of a model with experts
-  double seconds = 0;                   // since the step before was reported, evaluations in between left out
-  double paused_s = 0;                  // of these, before the step was issued, for something else
+  std::optional<RouterFigures> router;  // only for a training step of an MoE model
+  double seconds = 0;                   // since the previous step's report, without evaluations in between
+  double paused_s = 0;                  // of these, spent on something else before the step was issued
   std::string paused_for = {};          // "the checkpoint"
   LaneSeconds lanes;
   Stall stall;
   int64_t h2d_bytes = 0, d2h_bytes = 0, disk_read_bytes = 0, disk_write_bytes = 0;
 
   double own_seconds() const { return seconds - paused_s; }
-  std::string bound_by() const;  // a lane's name; what the step itself is bound by, whatever came before it
-  // What the caller did between the step before and this one, where the compute lane had nothing to do.
+  std::string bound_by() const;  // a lane's name: what bounds the step itself, whatever came before it
+  // Records what the caller did between the previous step and this one, while the compute lane was idle.
   void add_pause(double pause_s, const std::string& what);
 };
 
@@ -47,7 +47,7 @@ class Trainer {
   // Allocates everything a step needs. Records are zero until they are filled.
   Trainer(Machine& machine, Model model, const OpsShape& ops_shape, const Workload& workload, const Plan& plan,
           int update_threads);
-  // Of the configuration's model; `stored` is what the workload was made with.
+  // For the configuration's model; `stored` must be what the workload was made with.
   Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const TensorTypes& stored,
           const OpsShape& ops_shape, const Workload& workload, const Plan& plan, int update_threads);
 
@@ -56,39 +56,39 @@ class Trainer {
   const Pipeline& pipeline() const { return *training_; }
   const DiskTier& disk() const { return disk_; }
 
-  // One optimizer step. Returns when loss and norm are known; updates run on into the next step. Throws NonFiniteLoss
-  // when the loss or the norm is not finite (with clipping the state is then untouched), and Error(non_finite) when an
-  // update before it made a weight or a moment infinite or NaN.
+  // One optimizer step. Returns when loss and norm are known; updates continue into the next step. Throws NonFiniteLoss
+  // if the loss or the norm is not finite (with clipping the state is then untouched). Throws Error(non_finite) if an
+  // earlier update made a weight or a moment infinite or NaN.
   StepReport step(const Batch& batch, const OptimStep& optim);
 
-  // Writes the next steps' lanes down; nullptr stops it.
+  // Records the timelines of the following steps; nullptr stops it.
   void trace_into(Trace* trace) { trace_ = trace; }
 
-  // From now on a step, an evaluation or a drain that hangs is told from one that works.
+  // From now on, detects a step, an evaluation or a drain that hangs.
   void watch(const StallLimits& limits, std::function<void(const std::string&)> end);
 
-  // What the lanes are in, from any thread; empty: nothing is watched, or runs.
+  // What the lanes are doing; empty: nothing is watched or running. May be called from any thread.
   std::string running() { return watch_ ? watch_->running() : ""; }
 
-  // Losses only; the state does not change. Throws NonFiniteLoss.
+  // Computes only the losses; the state does not change. Throws NonFiniteLoss.
   StepReport evaluate(const Batch& batch);
 
-  // (tokens of the step) 1 where the label had the largest logit; 0 elsewhere and where nothing is trained.
+  // (tokens of the step) 1 where the label has the largest logit; 0 elsewhere and at untrained tokens.
   std::vector<int32_t> correct_tokens(const Batch& batch);
 
-  // Until every update is done: the state is then at one version. Throws what a lane threw.
+  // Waits until every update is done, so that all state is at the same step. Rethrows what a lane threw.
   void drain();
 
-  // Drains. Device memory for any use until the next step or evaluation, with no lane at work on it: at least
-  // Workload::generation_bytes; empty where these are 0.
+  // Drains. Returns device memory that may be used freely until the next step or evaluation; no lane uses it. At least
+  // Workload::generation_bytes, or empty if that is 0.
   std::span<std::byte> lend();
 
-  // Drains. Throws Error(non_finite), which names step, layer and tensor, when the last updates tore the state or made
-  // a weight or a moment infinite or NaN: it must not be saved.
+  // Drains. Throws Error(non_finite), naming step, layer and tensor, if the last updates were incomplete or made a
+  // weight or a moment infinite or NaN. Such a state must not be saved.
   void settle();
 
-  // Calls look(record, gradient) with the last step's gradient of every record that is updated on the device, as the
-  // optimizer saw it; the updater's observer sees the others. Drains first.
+  // Drains, then calls look(record, gradient) with the last step's gradient of every record that the device updates, as
+  // the optimizer saw it. The updater's observer sees the others.
   void device_gradients(const Updater::Observer& look);
 
  private:
@@ -100,7 +100,7 @@ class Trainer {
   Machine& machine_;
   Workload workload_;
   Model model_;
-  DiskTier disk_;  // before all that is large: a disk that is too full is refused first
+  DiskTier disk_;  // before everything large, so that a disk that is too full is refused first
   std::vector<LayerRecord> records_;
   EngineMemory memory_;
   Updater updater_;
@@ -112,7 +112,7 @@ class Trainer {
   Trace* trace_ = nullptr;
   double last_report_s_ = 0;
   double evaluated_s_ = 0;  // since the last step
-  int64_t last_step_ = 0;   // the number of the last one that was issued
+  int64_t last_step_ = 0;   // number of the last issued step
 };
 
 }  // namespace megatrain
