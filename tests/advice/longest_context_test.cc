@@ -19,7 +19,7 @@ bool fits_with(TrainConfig config, const ModelConfig& model, const Site& site, i
   return fit(prospect_of(config, model, site)).has_value();
 }
 
-// Returns it where it fits and a grain more does not.
+// Returns the longest length after checking that it fits and that one grain more does not.
 int64_t checked_longest(const TrainConfig& config, const char* name, const Site& site) {
   const ModelConfig model = preset(name);
   const int64_t longest = longest_context(config, model, site);
@@ -31,7 +31,8 @@ int64_t checked_longest(const TrainConfig& config, const char* name, const Site&
   return longest;
 }
 
-// The longest by trying every length. It ends where no workspace and no scratch would help: all else only grows.
+// Finds the longest length by trying every one. Stops where even a step without workspace and scratch does not fit,
+// since everything else only grows.
 int64_t tried_longest(TrainConfig config, const ModelConfig& model, const Site& site) {
   config.micro_batch = 1;
   const Budgets budgets = make_budgets(config, site);
@@ -59,14 +60,14 @@ TEST(LongestContext, IsWhatTryingEveryLengthFinds) {
     int64_t gpu_bytes, batch;
     TrainConfig config = {};
   };
-  TrainConfig chunks;  // that the user names
+  TrainConfig chunks;  // set by the user
   chunks.mlp_chunk = 4096;
   chunks.head_chunk = 512;
   TrainConfig exact;
   exact.precision = "fp32";
-  TrainConfig sampling;  // more than the workspace lends
+  TrainConfig sampling;  // needs more than the workspace can lend
   sampling.sample = {.every = 1, .prompts = std::vector<std::string>(8, "What is it?"), .max_tokens = 20000};
-  int64_t longer = 0;  // cases in which a shorter length does not fit
+  int64_t longer = 0;  // cases in which some shorter length does not fit
   for (const Case& c : {Case{"qwen2.5-0.5b", 3 * kGiB, 1},
                         {"qwen2.5-0.5b", 4 * kGiB, 2},
                         {"qwen2.5-0.5b", 6 * kGiB, 1},
@@ -111,9 +112,9 @@ TEST(LongestContext, FitsAndAGrainMoreDoesNot) {
   const int64_t on_small = checked_longest(step_of(1, 1), "qwen2.5-7b", small);
   EXPECT_GT(checked_longest(step_of(1, 1), "qwen2.5-7b", large), on_small);
   EXPECT_GT(checked_longest(step_of(1, 1), "qwen2.5-1.5b", small), on_small);
-  // what a step's sequences leave behind waits in host memory
+  // activations of a step's other sequences wait in host memory
   EXPECT_LT(checked_longest(step_of(64, 1), "qwen2.5-7b", large), checked_longest(step_of(1, 1), "qwen2.5-7b", large));
-  // experts in records of every size that is tried
+  // covers every record size for experts that is tried
   checked_longest(step_of(1, 1), "gpt-oss-20b", machine_with("h200", 500 * kGiB, 24 * kGiB));
   checked_longest(step_of(4, 1), "qwen3-30b-a3b", machine_with("4090", 600 * kGiB));
 }
@@ -137,7 +138,7 @@ TEST(LongestContext, IsZeroWhereNothingFitsAndEndsAtTwoMillion) {
   const ModelConfig model = preset("qwen2.5-0.5b");
   EXPECT_EQ(longest_context(step_of(1, 1), model, machine_with("h200", 500 * kGiB)), kMostContext);
   EXPECT_EQ(longest_context(step_of(1, 1), model, machine_with("h200", 500 * kGiB, 2 * kGiB)), 0);
-  TrainConfig chunks = step_of(1, 1);  // of which a micro-batch has 1024 at most
+  TrainConfig chunks = step_of(1, 1);  // at most 1024 in a micro-batch
   chunks.mlp_chunk = 16;
   EXPECT_EQ(longest_context(chunks, model, machine_with("h200", 500 * kGiB)), 16 * kMostParts);
   chunks.mlp_chunk = 4096;

@@ -1,4 +1,4 @@
-// What would fit where, without a device, and the table of models.
+// What would fit which machine, without a device, and the table of models.
 #include "megatrain/advice/prospect.h"
 #include "megatrain/plan/estimate.h"
 
@@ -28,11 +28,11 @@ TEST(Prospect, CountsTheParametersThatAreTrainedWithoutTheirPadding) {
   const Site site = machine_with("h200", 500 * kGiB);
   const Workload all = prospect_of(config, preset("gpt-oss-20b"), site, {}, true).workload;
   EXPECT_EQ(all.trained_parameters, all.parameters);
-  config.train_only = {"*.self_attn.sinks"};  // 64 heads in each of 24 layers, where a tensor takes 128 elements
+  config.train_only = {"*.self_attn.sinks"};  // 64 heads in each of 24 layers; a tensor is padded to 128 elements
   EXPECT_EQ(prospect_of(config, preset("gpt-oss-20b"), site, {}, true).workload.trained_parameters, 24 * 64);
 }
 
-// A window keeps a document whole, unless its attention is cut by a way of its own.
+// Attention with a window is not cut into tiles, unless it has its own way of doing so.
 TEST(Prospect, KnowsWhereLongAttentionIsNotCut) {
   const Site site = machine_with("h200", 500 * kGiB);
   const auto whole = [&](const char* name, int64_t seq_len) {
@@ -113,7 +113,7 @@ TEST(Prospect, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfASequenceUpT
   EXPECT_EQ(scratch(1024), scratch(2048));
   EXPECT_GE(scratch(16384), 7 * 16384 * 16384 * int64_t{2});  // seven heads share a key head
   EXPECT_NEAR(static_cast<double>(scratch(16384)) / static_cast<double>(scratch(8192)), 4, 0.1);
-  // then with the fp32 sums of one head's keys and values
+  // beyond that, only the fp32 sums of one head's keys and values grow
   EXPECT_EQ(scratch(524288) - scratch(262144), 262144 * 2 * 128 * 4);
 }
 
@@ -143,16 +143,16 @@ TEST(Prospect, AModelsOwnFlopsAreItsProductsAndWhatATokenSees) {
   const Workload w = prospect_of(step_of(4, 2, 1024), c, site_of(named_machine("h200"))).workload;
   const double matrices =
       static_cast<double>(c.layers * (c.hidden * (c.qkv_dim() + c.q_dim()) + 3 * c.hidden * c.ff) + c.hidden * c.vocab);
-  const double seen = static_cast<double>(c.layers * c.q_dim()) * 1025 / 2;  // products of q and k, and of p and v
+  const double seen = static_cast<double>(c.layers * c.q_dim()) * 1025 / 2;  // matmuls of q and k, and of p and v
   EXPECT_NEAR(w.model_flops(), 6 * matrices + 3.5 * 4 * seen, 1e-9 * w.model_flops());
 }
 
-// What a token sees is half of its sequence; backward takes two and a half times forward, and recomputing it takes
-// forward once more, unless its outputs are kept.
+// A token sees half of its sequence on average. Backward takes 2.5 times forward; recomputing takes one more forward,
+// unless attention's outputs are kept.
 TEST(Prospect, AttentionsPartOfAStepIsWhatTokensSeeAndWhatIsComputedAgain) {
   const ModelConfig c = preset("qwen2.5-7b");
   const Site site = site_of(named_machine("h200"));
-  std::vector<double> rest_s;  // of a token, of which products do not depend on the sequence
+  std::vector<double> rest_s;  // per token; their matmuls do not depend on the sequence length
   for (const auto& [batch, seq_len] : {std::pair<int64_t, int64_t>{64, 1024}, {2, 65536}}) {
     const Prospect p = prospect_of(step_of(batch, 1, seq_len), c, site);
     const Workload& w = p.workload;
@@ -168,7 +168,7 @@ TEST(Prospect, AttentionsPartOfAStepIsWhatTokensSeeAndWhatIsComputedAgain) {
     };
     EXPECT_NEAR(share("everything", 1), 3.5, 1e-9);
     EXPECT_NEAR(share("outputs", 1), 3.5, 1e-9);
-    EXPECT_NEAR(share("nothing", 2), 5, 1e-9);  // the lower one of every two layers runs forward again
+    EXPECT_NEAR(share("nothing", 2), 5, 1e-9);  // the lower of every two layers runs forward again
     EXPECT_NEAR(share("outputs", 2), 3.5, 1e-9);
     EXPECT_NEAR(share("nothing", 1), 4.5, 1e-9);
     const Outlook o = outlook(w, plan, p.profile);
@@ -197,13 +197,13 @@ TEST(Prospect, HalfAMillionTokensFitWhereAttentionsOutputsWait) {
   const auto found = fit(p);
   ASSERT_TRUE(found);
   EXPECT_GT(keeping(p.workload, found->plan, "outputs"), 14);
-  // where sequences are short a byte of them saves less than of the rest of attention's half
+  // with short sequences, a byte of outputs saves less than a byte of the rest of attention's branch
   const auto brief = fit(prospect_of(step_of(64, 16, 1024), preset("qwen2.5-7b"), site));
   ASSERT_TRUE(brief);
   EXPECT_EQ(keeping(p.workload, brief->plan, "outputs"), 0);
 }
 
-// What the device does not hold of attention's outputs waits in host memory: no block computes attention again.
+// Attention outputs that do not fit the device wait in host memory, so no block recomputes attention.
 TEST(Prospect, OfHalfAMillionTokensAttentionsOutputsWaitInHostMemoryWhereItHasRoom) {
   const ModelConfig model = preset("qwen2.5-7b");
   const Prospect p = prospect_of(step_of(1, 1, 524288), model, machine_with("h200", 1500 * kGiB));
@@ -218,7 +218,7 @@ TEST(Prospect, OfHalfAMillionTokensAttentionsOutputsWaitInHostMemoryWhereItHasRo
   Plan nothing = found->plan;
   keep(p.workload, nothing, "nothing");
   EXPECT_LT(step_s, 0.85 * estimate(p.workload, nothing, p.profile).step_s);
-  // with little more than a block's activations on the device nearly all wait there, and the step is hardly longer
+  // with little more than one block's activations on the device, nearly all wait there, and the step is hardly longer
   Prospect small = p;
   small.budgets.gpu_bytes = 72 * kGiB;
   const auto little = fit(small);
@@ -244,7 +244,7 @@ TEST(Prospect, TheLowerHalfIsFrozenByPatternsThatMatchItAlone) {
 
 TEST(Prospect, FrozenTensorsOfABfloat16SourceTakeTwoBytesLessAndThoseOfOthersDoNot) {
   TrainConfig config = step_of(1, 1, 128);
-  const ModelConfig model = preset("qwen2.5-0.5b");  // no tensor of it is padded
+  const ModelConfig model = preset("qwen2.5-0.5b");  // none of its tensors is padded
   const Site site = site_of(named_machine("h200"));
   config.freeze = lower_half(model.layers);
   const auto low_bytes = [&](const TensorTypes& stored) {

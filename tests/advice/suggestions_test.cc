@@ -1,4 +1,4 @@
-// What is suggested where a configuration does not fit.
+// What is suggested if a configuration does not fit.
 #include "megatrain/advice/suggestions.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ int64_t size_behind(const std::string& text, const std::string& before) {
   return at == std::string::npos ? 0 : parse_bytes(text.substr(at + before.size()));
 }
 
-// A step as the command line gives it, and the same with a suggestion pasted behind it.
+// A step as given on the command line, and the same with a suggestion appended.
 struct Typed {
   std::vector<std::string> words;
   TrainConfig config(const std::string& pasted = "") const {
@@ -40,7 +40,7 @@ struct Typed {
   }
 };
 
-// Every suggestion that is made of options fits when it is pasted, at the speed it says.
+// Checks that every suggestion made of options fits when appended, at the speed it states.
 std::vector<Suggestion> pasted(const Typed& typed, const ModelConfig& model, const Site& site) {
   const std::vector<Suggestion> list = what_would_fit(typed.config(), model, site);
   EXPECT_FALSE(list.empty());
@@ -76,7 +76,7 @@ TEST(Suggestions, WhereTheUsersOwnLimitIsShortItIsRaisedAndNoRamIsBought) {
   const int64_t raised = size_behind(list.front().change, "--memory.host=");
   EXPECT_GT(raised, 60 * kGiB);
   EXPECT_LE(raised, host_budget(128 * kGiB));
-  // a machine that has no more than that is another matter
+  // not suggested for a machine that has no more than that
   EXPECT_FALSE(starting_with(pasted(host, model, machine_with("4090", 66 * kGiB)), "--memory.host="));
 
   const Typed disk{{"--batch=8", "--memory.nvme_path=/nowhere", "--memory.nvme=5GB"}};
@@ -92,7 +92,7 @@ TEST(Suggestions, OfADeviceThatLacksMemoryFewerTokensAtATime) {
   EXPECT_TRUE(list[2].change.starts_with("--seq_len=")) << list[2].change;
 }
 
-// Whose records are cut in the way that is best for each of the changes.
+// Each suggestion is planned with the division of experts into records that suits it best.
 TEST(Suggestions, OfAModelWithExpertsHaveTheSpeedOfTheirOwnPlans) {
   const Typed host{{"--batch=32", "--micro_batch=8"}}, device{{"--batch=4", "--seq_len=16384", "--memory.gpu=12GiB"}};
   pasted(host, preset("gpt-oss-20b"), machine_with("4090", 200 * kGiB));
@@ -126,9 +126,10 @@ TEST(Suggestions, BudgetsThatTheMachineLacksAreLeftOut) {
   EXPECT_EQ(list[0].change, "--memory.gpu=auto --memory.host=auto");
 }
 
-// Where the device is the CPU, which has half of the memory, and where the machine has less than is left to the system.
+// Includes machines whose device is the CPU, which gets half of the memory, and machines with less than the system
+// needs.
 TEST(Suggestions, TheRamThatIsToldIsEnoughOnEveryMachine) {
-  // what is frozen already leaves a place for the RAM among three suggestions
+  // something is already frozen, which leaves a place for the RAM among the three suggestions
   const Typed typed{{"--batch=1", "--micro_batch=1", "--seq_len=128", "--freeze=model.layers.0.mlp.gate_proj.weight"}};
   const ModelConfig model = preset("qwen2.5-0.5b");
   MachineProfile cpu = named_machine("4090"), gpu = cpu;

@@ -68,7 +68,7 @@ TEST(Log, AStatusIsALineWhereNobodyWatches) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "step 1\nstep 2\n");
 }
 
-// Standard error is a terminal of 20 columns while this lives.
+// While this lives, standard error is a terminal with 20 columns.
 class Terminal {
  public:
   Terminal() : master_(::posix_openpt(O_RDWR | O_NOCTTY)), former_(::dup(STDERR_FILENO)) {
@@ -89,7 +89,7 @@ class Terminal {
     ::close(former_);
     ::close(master_);
   }
-  // What was shown, up to its `lines`-th newline: one read may have less than was written.
+  // The output up to its `lines`-th newline; one read may return less than was written.
   std::string shown(std::ptrdiff_t lines) const {
     std::string text;
     char bytes[4096];

@@ -9,7 +9,7 @@
 namespace megatrain {
 namespace {
 
-// How many u with this top bit the two planes do not give back.
+// How many values with this top bit the two planes do not reproduce.
 uint32_t wrong_values(uint32_t top_bit) {
   uint32_t wrong = 0;
   for (uint32_t u = 0; u < 0x80000000u; ++u) {

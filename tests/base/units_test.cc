@@ -11,7 +11,7 @@
 namespace megatrain {
 namespace {
 
-// The sentence with which `text` is refused.
+// The error message for `text`.
 std::string refusal(const std::string& text) {
   try {
     parse_bytes(text);

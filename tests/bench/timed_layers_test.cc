@@ -1,4 +1,4 @@
-// The layers that `doctor` times, on devices that need not be there.
+// The layers that `doctor` times, also for devices that are not present.
 #include <gtest/gtest.h>
 
 #include "megatrain/bench/measure.h"

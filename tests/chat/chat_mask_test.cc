@@ -1,5 +1,5 @@
-// Which bytes of a conversation are trained, by templates that are made to be hard. The published ones are in
-// chat_template_test.cc.
+// Which bytes of a conversation are trained, with templates written to be hard cases. chat_template_test.cc has the
+// published ones.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -197,22 +197,23 @@ TEST(ChatMask, WhatATurnQuotesByALoopOverTheMessagesIsNotTrainedThere) {
             (Answers{"<call>clock<e>", "two<e>", "four<e>"}));
 }
 
-// ---- ends that stand with the next message ----
+// ---- ends that are written with the next message ----
 
 TEST(ChatMask, AnEndTokenWrittenWithTheNextMessageIsTrained) {
-  // Between all messages, as the end-of-text token or as another that only the conversation shows to be an end.
+  // Between all messages: either the end-of-text token, or another token that only the conversation reveals to be an
+  // end.
   const std::string between =
       "{% for m in messages %}{% if not loop.first %}<e>\n{% endif %}<h>{{ m.role }}\n{{ m.content }}{% endfor %}"
       "{% if add_generation_prompt %}<e>\n<h>assistant\n{% endif %}";
   EXPECT_EQ(answers(between, kPlain, {"<e>", "<h>"}, "<e>"), (Answers{"two<e>", "four"}));
   EXPECT_EQ(answers(between, kPlain, {"<e>", "<h>"}), (Answers{"two<e>", "four"}));
-  // With the user's message, as Llama 2 was prompted.
+  // With the user's message, as in prompts for Llama 2.
   EXPECT_EQ(
       answers("{% for m in messages %}{% if m.role == 'user' %}{% if not loop.first %}</s>{% endif %}<s>[INST] {{ "
               "m.content }} [/INST]{% else %} {{ m.content }} {% endif %}{% endfor %}",
               kPlain, {"<s>"}, "</s>"),
       (Answers{" two </s>", " four"}));
-  // Behind the last message too, once it is over.
+  // After the last message too, once it is complete.
   EXPECT_EQ(answers(between + "{% if not add_generation_prompt %}<e>{% endif %}", kPlain, {"<e>", "<h>"}, "<e>"),
             (Answers{"two<e>", "four<e>"}));
 }
@@ -227,7 +228,7 @@ TEST(ChatMask, AHeaderOfTheNextMessageIsNoEnd) {
 }
 
 TEST(ChatMask, TheStopBehindACallIsTrainedAlsoWhereTheResultFollowsIt) {
-  // The turn of a call holds its results; without any it ends with the token that asks for one.
+  // The turn of a tool call includes its results. Without results it ends with the token that requests one.
   const std::string looks_ahead =
       "{% for m in messages %}{% if m.role != 'tool' %}<turn>{{ m.role }}\n{% set ns = namespace(result=false) %}{% "
       "for "
@@ -292,7 +293,8 @@ TEST(ChatMask, ContentWrittenInTwoPlacesIsTrainedInBoth) {
               "m.role }}:{{ m.content }}<e>{% endfor %}",
               thinking),
       (Answers{"because;", "two<e>"}));
-  // Without a loop there is no turn; every run of an answer's bytes is trained, and nothing of the question between.
+  // Without a loop there are no turns. Every run of an answer's bytes is trained, and nothing of the question between
+  // them.
   EXPECT_EQ(
       answers("Q: {{ messages[0].content }}\nA: {{ messages[1].content }}<e>\nQ: {{ messages[0].content }}\nA: {{ "
               "messages[1].content }}<e>",
@@ -338,7 +340,7 @@ TEST(ChatMask, TheTextThatOpensAToolCallIsTrainedWhateverThePrompt) {
   }
 }
 
-// Turns that do not begin with their prompt.
+// Turns that do not begin with their generation prompt.
 TEST(ChatMask, AnAnswerBeginsBehindAPromptWhoseLastSpacesDiffer) {
   const std::string spaced =
       "{% for m in messages %}{% if m.role == 'assistant' %}\nASSISTANT:{% for c in m.tool_calls or [] %}<call>{{ "
@@ -348,7 +350,7 @@ TEST(ChatMask, AnAnswerBeginsBehindAPromptWhoseLastSpacesDiffer) {
 }
 
 TEST(ChatMask, AnAnswerBehindAToolBeginsWhereAPlainOneDoes) {
-  // No call, no results: the template with all answers plain shows nothing of the header behind a tool.
+  // There is no call and no result: rendering with all answers as plain text shows no header after a tool message.
   const std::string closed =
       "{% set ns = namespace(asked='') %}{% for m in messages %}{% if m.role == 'user' %}<u>{{ m.content }}{% set "
       "ns.asked = '<a>' %}{% elif m.role == 'tool' %}\n<result>{{ m.content }}</result>{% if messages[loop.index0 - "
@@ -377,7 +379,7 @@ TEST(ChatMask, SaysWhereTheBeginningOfAnAnswerIsAGuess) {
       "m.tool_calls[0].name }}{% else %}{{ m.content }}{% endif %}<e>\n{% endfor %}{% if add_generation_prompt "
       "%}<h>bot\n{% endif %}";
   EXPECT_TRUE(masked(same, kCalls, {"<e>", "<h>"}).sure);
-  // The call's turn has a header of its own.
+  // The turn of a call has a different header.
   const std::string other =
       "{% for m in messages %}<h>{% if m.tool_calls %}caller: <call>{{ m.tool_calls[0].name }}{% else %}{{ 'bot' if "
       "m.role == 'assistant' else 'user' }}\n{{ m.content }}{% endif %}<e>\n{% endfor %}{% if add_generation_prompt "
@@ -385,7 +387,7 @@ TEST(ChatMask, SaysWhereTheBeginningOfAnAnswerIsAGuess) {
   EXPECT_FALSE(masked(other, kCalls, {"<e>", "<h>"}).sure);
 }
 
-// Headers, prompts, ends and ways to walk over the messages, in every combination.
+// Headers, prompts, ends and ways of iterating over messages, in every combination.
 TEST(ChatMask, TrainsContentAndEndAndNothingElseInEveryKindOfTemplate) {
   const Json messages = {message("system", "rules"), message("user", "one"),       message("assistant", "two"),
                          message("user", "three"),   message("tool", "four"),      message("assistant", "five"),
@@ -499,7 +501,7 @@ TEST(ChatMask, OfEveryPublishedTemplateOnlyAnswersAndTheirEndsAreTrained) {
 
 // ---- long conversations ----
 
-// Renderings are what costs; with one for each answer, 4000 answers would be 8 million turns.
+// Rendering dominates the cost: with one rendering per answer, 4000 answers would render 8 million turns.
 TEST(ChatMask, ALongConversationIsRenderedAFixedNumberOfTimes) {
   const std::string source =
       "{% for m in messages %}<h>{{ m.role }}\n{{ m.content }}<e>\n{% endfor %}{% if add_generation_prompt "

@@ -1,4 +1,4 @@
-// The language of templates against jinja2 in transformers' sandbox, and templates that must be refused.
+// The template language compared with jinja2 in transformers' sandbox, and templates that must be refused.
 #include "megatrain/chat/jinja/jinja.h"
 
 #include <string>
@@ -82,7 +82,7 @@ TEST(Jinja, ATemplateThatRunsAwayEndsInAnError) {
   EXPECT_NE(error_of(std::string(kMaxSourceBytes + 1, 'x')).find("1048576"), std::string::npos);
 }
 
-// Each does far more than its text says; the meter has to end it, whichever operation the work is in.
+// Each does far more work than its text suggests. The meter must stop it, whichever operation does the work.
 const char* const kBombs[] = {
     "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{{ 'y' in s }}{% endfor %}",
     "{% set s = 'x' * 4000000 %}{% for i in range(99999) %}{{ s.count('y') }}{% endfor %}",
@@ -174,7 +174,7 @@ TEST(Jinja, EveryBombEndsInASentenceWithinItsStepsAndBytes) {
   }
 }
 
-// Steps are time, so an operation that looks at each byte has to cost more than one that copies them.
+// Steps stand for time, so an operation that examines each byte must cost more than one that copies them.
 TEST(Jinja, AnOperationCostsWhatItReads) {
   constexpr int64_t kBytes = 80'000;
   const auto steps = [](const std::string& source) {
@@ -234,7 +234,7 @@ TEST(Jinja, LargeValuesAreCountedAsLongAsTheyLive) {
     }
     return cost.peak_bytes;
   };
-  // Each is gone before the next is made, or all of them stay.
+  // Either each string is freed before the next is made, or all of them stay alive.
   EXPECT_LT(peak("{% for i in range(40) %}{% set t = 'x' * 9000000 %}{% endfor %}"), Interpreter::kMaxHeldBytes);
   EXPECT_GT(peak("{% set ns = namespace(l=[]) %}{% for i in range(40) %}{% set ns.l = ns.l + ['x' * 9000000 ~ i] %}{% "
                  "endfor %}"),

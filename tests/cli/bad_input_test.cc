@@ -1,4 +1,4 @@
-// Bad input: the contract's exit code, a sentence that names what is wrong, and nothing left behind.
+// Bad input gives the documented exit code and a message that names what is wrong, and leaves nothing behind.
 #include <limits>
 
 #include "tests/support/command.h"
@@ -7,7 +7,7 @@ namespace megatrain::cli {
 
 namespace {
 
-// Refused before the run directory is made.
+// Refused before the run directory is created.
 void expect_train_refused(const Place& place, ExitCode code, std::initializer_list<std::string> parts,
                           const Words& more = {}) {
   Words words = {"train", place.config()};
@@ -40,7 +40,7 @@ void set_weight(const std::string& model, const std::string& tensor, float value
   raw.write(model + "/model.safetensors");
 }
 
-// A weight that is finite, and so large that what is computed with it is not.
+// A weight that is finite but so large that results computed from it are not.
 void expect_non_finite(const std::string& tensor, float value, const Words& more) {
   Place place("llama_linear", "steps: 3\n");
   set_weight(place.own_model(), tensor, value);
@@ -252,7 +252,7 @@ TEST(Budget, APlanThatCannotFitSaysSoInJson) {
 TEST(BadConfig, CudaWhereThereIsNone) {
   const Place place("llama_linear", "steps: 1\n");
   const Outcome outcome = megatrain({"train", place.config(), "--device=cuda"});
-  if (outcome.code == 0) {  // this machine has a GPU, and it was used
+  if (outcome.code == 0) {  // this machine has a GPU, which was used
     EXPECT_NE(outcome.err.find(" on CPU"), outcome.err.find(" on ")) << outcome.err;
     return;
   }

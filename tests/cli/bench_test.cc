@@ -34,7 +34,7 @@ TEST(BenchStep, PrintsEveryKeyOfTheContract) {
   EXPECT_EQ(result.at("tokens_per_step"), 4 * 24);
   for (const char* key : {"step_s", "loss", "grad_norm"}) EXPECT_EQ(result.at(key).size(), 3u) << key;
   EXPECT_EQ(result.at("state_hash").get<std::string>().size(), 32u);
-  EXPECT_EQ(result.at("unified_memory"), true);  // the CPU's memory is the host's
+  EXPECT_EQ(result.at("unified_memory"), true);  // the CPU's memory is host memory
   EXPECT_EQ(result.at("aliased"), false);
   EXPECT_EQ(result.at("alias_layers"), 0);
   EXPECT_GE(result.at("commit").get<std::string>().size(), 7u);
@@ -168,7 +168,7 @@ TEST(BenchSuite, RunsEveryRowAndRecordsTheOnesThatFail) {
   EXPECT_GT(rows[2].at("result").at("percent_of_floor"), 0);
   EXPECT_NE(outcome.err.find("row 2/3, too large"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("row last: "), std::string::npos) << "what a suite that is killed leaves: " << outcome.err;
-  // alone, a row gives the same bits
+  // run alone, a row gives the same bits
   const json alone = result_of(
       {"bench", "step", model, "--device=cpu", "--threads=1", "--seq-len", "16", "--batch", "2", "-r", "2", "--json"});
   EXPECT_EQ(alone.at("state_hash"), rows[0].at("result").at("state_hash"));

@@ -1,4 +1,4 @@
-// From conversations to a model people can serve: prepare, train, evaluate, export, generate.
+// From conversations to a model that can be served: prepare, train, evaluate, export, generate.
 #include <cmath>
 
 #include "tests/cli/chat_set.h"

@@ -1,5 +1,5 @@
-// A chat set that a seed makes: questions whose answer swaps two words, and a tiny model that can learn it. Questions
-// of the test are not among those trained.
+// A chat set generated from a seed: questions whose answer swaps two words, and a tiny model that can learn this. The
+// test questions are not among the training samples.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Exchange {
   std::string question, answer;
 };
 
-// All different: the same two words never stand twice.
+// All are different: no pair of words occurs twice.
 inline std::vector<Exchange> exchanges(uint64_t seed, size_t count) {
   uint64_t drawn = 0;
   const auto below = [&](uint64_t bound) { return random_below(seed, 0x73776170, drawn++, bound); };
@@ -42,8 +42,8 @@ inline std::vector<Exchange> exchanges(uint64_t seed, size_t count) {
   return rows;
 }
 
-// test.jsonl, train.jsonl (every fourth conversation has two exchanges), model/ (no weights) and chat.yaml, which
-// trains a model from nothing into run/.
+// Writes test.jsonl, train.jsonl (every fourth conversation has two exchanges), model/ (without weights) and chat.yaml,
+// which trains a model from random weights into run/.
 inline void write_chat_set(uint64_t seed, const std::string& folder) {
   constexpr size_t kTest = 200, kTrained = 2000;
   using nlohmann::json;

@@ -1,4 +1,4 @@
-// Completion in bash itself: the script is sourced, and asked what it offers behind a line.
+// Completion in bash itself: sources the script and asks what it offers after a line.
 #include "megatrain/cli/completion.h"
 
 #include "megatrain/base/error.h"
@@ -10,7 +10,7 @@ namespace megatrain::cli {
 
 namespace {
 
-// What bash offers behind the line, in a directory with a run, a configuration and another file; sorted.
+// What bash offers after the line, sorted, in a directory with a run, a configuration and another file.
 class Shell {
  public:
   Shell() {
@@ -24,7 +24,7 @@ _megatrain
 )");
   }
 
-  // Every line is offered these words.
+  // Checks the words offered after each line.
   void expect(const std::vector<std::pair<std::string, std::string>>& lines) const {
     for (const auto& [line, words] : lines) EXPECT_EQ(offers(line), words) << line;
   }
@@ -82,7 +82,7 @@ TEST(Completion, OffersKeysWhereAVerbTakesThemAndTheirWordsBehindThem) {
   });
 }
 
-// A new verb, option or key is completed without a word in completion.cc.
+// New verbs, options and keys are completed without a change to completion.cc.
 TEST(Completion, HasEveryVerbOptionAndKeyOfTheTables) {
   const std::string bash = bash_completion(), fish = fish_completion();
   for (const Verb& verb : verbs()) {

@@ -1,4 +1,4 @@
-// What hash, inspect and export say of damaged checkpoints and models.
+// What hash, inspect and export report for damaged checkpoints and models.
 #include "megatrain/run/best_record.h"
 #include "tests/support/command.h"
 #include "tests/support/flip_byte.h"
@@ -16,7 +16,7 @@ TEST(Damage, OfACheckpointIsFoundByHashInspectAndExport) {
   for (const std::string& path : {checkpoint, place.run()})
     expect_refusal({"hash", path}, ExitCode::corrupt_checkpoint, {"step-00000004", "hash"});
   expect_refusal({"export", place.run(), "--out", place / "x"}, ExitCode::corrupt_checkpoint, {"step-00000004"});
-  fs::remove(place.run() + "/hash.json");  // of a run that has not finished
+  fs::remove(place.run() + "/hash.json");  // as in a run that has not finished
   expect_refusal({"hash", place.run()}, ExitCode::corrupt_checkpoint, {"step-00000004", "hash"});
 
   for (const bool cut : {true, false}) {
@@ -73,7 +73,7 @@ TEST(Damage, AFileOfTheRunThatCannotBeReadIsAnErrorOfTheDisk) {
   const std::string run = place.run(), config = run + "/config.resolved.yaml", metrics = run + "/metrics.jsonl";
   const std::vector<Words> commands = {{"inspect", run}, {"report", run}, {"export", run, "--out", place / "x"}};
   fs::rename(config, place / "kept");
-  for (const bool loop : {false, true}) {  // root may read everything else
+  for (const bool loop : {false, true}) {  // root can read everything else
     if (loop) fs::create_symlink("config.resolved.yaml", config);
     if (!loop) fs::create_directory(config);
     for (const Words& words : commands) expect_refusal(words, ExitCode::io, {config});

@@ -1,4 +1,4 @@
-// Caches and data that are damaged, or cut while a run reads them: made again, or a sentence; never a crash.
+// Caches and data that are damaged, or truncated while a run reads them, are rebuilt or reported; nothing crashes.
 #include "tests/support/byte_model.h"
 #include "tests/support/command.h"
 
@@ -39,7 +39,7 @@ class DamagedData : public testing::Test {
   std::string chat_config() const { return folder_ / "chat.yaml"; }
   std::string raw_config() const { return folder_ / "raw.yaml"; }
 
-  // The one store of the cache.
+  // The only store in the cache.
   std::string store() const {
     for (const auto& entry : fs::directory_iterator(folder_ / "cache"))
       if (entry.path().filename() != "hashes") return entry.path().string();
@@ -50,7 +50,7 @@ class DamagedData : public testing::Test {
   static void write_numbers(const std::string& path, const std::vector<T>& numbers) {
     write_bytes(path, std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)));
   }
-  // Many pages of raw tokens, and an order that ends where it began.
+  // Many pages of raw tokens, in an order that ends where it began.
   void write_raw(int64_t steps) const {
     constexpr int64_t kSequences = 2048;
     std::vector<uint32_t> tokens(64 * kSequences, 'x');
@@ -63,7 +63,7 @@ class DamagedData : public testing::Test {
     write_numbers(at("order.bin"), order);
   }
 
-  // What the run says after `damage` was done while it stood still between two instructions, a step behind it.
+  // The run's output if `damage` is done while the process is stopped, after its first step.
   Outcome damaged_while_running(const std::string& config, const std::function<void()>& damage) const {
     fs::remove_all(at("run"));
     Process process({"train", config, fmt::format("--steps={}", kSteps)});
@@ -85,14 +85,14 @@ class DamagedData : public testing::Test {
     EXPECT_NE(outcome.err.find(file, at), std::string::npos) << outcome.err;
   }
 
-  static constexpr int64_t kSteps = 100000;  // more than are ever made
+  static constexpr int64_t kSteps = 100000;  // more than a test ever runs
   TemporaryDirectory folder_;
 };
 
 void poke(const std::string& path, int64_t offset, uint32_t value) {
   std::string bytes = read_bytes(path);
   bytes.replace(static_cast<size_t>(offset), sizeof value, reinterpret_cast<const char*>(&value), sizeof value);
-  write_bytes(path, bytes);  // in place: the file stays the same one
+  write_bytes(path, bytes);  // in place: the same inode
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Datasets as people have them: prepared, looked at, refused with file and line, trained on.
+// Datasets as people have them: prepared, inspected, refused with file and line, trained on.
 #include "tests/support/byte_model.h"
 #include "tests/support/command.h"
 
@@ -50,7 +50,7 @@ TEST(Prepare, SaysWhatTheDataComeTo) {
   EXPECT_EQ(said.at("train").at("samples"), 20);
   EXPECT_EQ(said.at("eval"), nullptr);
   EXPECT_EQ(said.at("bad"), 0);
-  EXPECT_EQ(said.at("steps"), said.at("train").at("sequences"));  // two epochs of two sequences a step
+  EXPECT_EQ(said.at("steps"), said.at("train").at("sequences"));  // two epochs, two sequences per step
   EXPECT_GT(said.at("train").at("filled"), 0.8);
   EXPECT_NE(succeed({"prepare", place.config()}).out.find("20 samples"), std::string::npos);
 }
@@ -129,7 +129,7 @@ TEST(InspectData, ShowsWhatIsTrainedAndWhereDocumentsEnd) {
   EXPECT_NE(succeed({"inspect", "data", place.config(), "--color=always"}).out.find("\x1b[32myo<|im_end|>"),
             std::string::npos);
   const json all = json::parse(succeed({"inspect", "data", place.config(), "-n", "9", "--json", "--epochs=1"}).out);
-  EXPECT_LT(all.size(), 9u);  // what there is of a run that is shorter
+  EXPECT_LT(all.size(), 9u);  // all that a shorter run has
   const json sequences = json::parse(succeed({"inspect", "data", place.config(), "-n", "1", "--json"}).out);
   const json& tokens = sequences.at(0).at("documents").at(0).at("tokens");
   EXPECT_EQ(tokens.at(0), (json{{"id", kImStart}, {"trained", false}, {"token", "<|im_start|>"}}));
@@ -284,7 +284,7 @@ eval_steps: 2
   EXPECT_NE(outcome.err.find(table), std::string::npos) << outcome.err;
   EXPECT_TRUE(json::parse(outcome.out).at("eval_loss").is_number());
   EXPECT_TRUE(fs::exists(place / "saves/model/tokenizer.json"));
-  // the resolved configuration alone makes the same run
+  // the resolved configuration alone reproduces the run
   const Outcome again =
       succeed({"train", place / "saves/config.resolved.yaml", "--run_dir=" + (place / "again"), "--json"});
   EXPECT_EQ(json::parse(again.out).at("state"), json::parse(outcome.out).at("state"));

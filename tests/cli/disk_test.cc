@@ -1,5 +1,4 @@
-// Optimizer state on disk as a user meets it: the bits of memory alone, nothing left behind, and failures in a
-// sentence.
+// Optimizer state on disk as users see it: the same bits as in memory, nothing left behind, and clear error messages.
 #include <sys/resource.h>
 
 #include "megatrain/run/checkpoints.h"
@@ -10,7 +9,7 @@ namespace megatrain::cli {
 
 namespace {
 
-// Ten blocks, since slabs take the memory of two, and a directory for the state.
+// A model with ten blocks, since slabs take the memory of two, and a directory for the state.
 class DiskPlace {
  public:
   explicit DiskPlace(const std::string& extra) {
@@ -29,7 +28,8 @@ class DiskPlace {
   const Place& operator*() const { return place_; }
   const Place* operator->() const { return &place_; }
   std::string scratch() const { return place_ / "scratch"; }
-  const std::string& small() const { return small_; }  // a budget that lacks a third of what memory alone takes
+  // A budget with a third less than the run needs without a disk.
+  const std::string& small() const { return small_; }
   Words disk() const {
     return {"train", place_.config(), small_, "--memory.nvme=64MiB", "--memory.nvme_path=" + scratch()};
   }
@@ -50,7 +50,7 @@ void expect_same_state(const std::string& run, const std::string& straight) {
 
 constexpr const char* kMoreStepsThanAreEverMade = "--steps=100000";
 
-// Asks the run for a checkpoint once it has made a few steps; its step, or 0 where none came.
+// Requests a checkpoint once the run has made a few steps. Returns its step, or 0 if none was written.
 int64_t saved_step(const Process& process, const std::string& run) {
   const auto has_begun = [&] { return read_bytes(run + "/metrics.jsonl").find("{\"step\":3,") != std::string::npos; };
   if (!eventually(has_begun)) return 0;
@@ -63,7 +63,7 @@ int64_t saved_step(const Process& process, const std::string& run) {
   return step;
 }
 
-// The run goes on from its checkpoint, as one does that was never ended.
+// Checks that the run continues from its checkpoint exactly like one that was never interrupted.
 void expect_exact_resume(const DiskPlace& place, int64_t saved) {
   const std::string steps = fmt::format("--steps={}", saved + 20), straight = *place / "straight";
   succeed({"train", place->config(), steps, "--run_dir=" + straight});
@@ -86,7 +86,7 @@ TEST(DiskTier, MakesUpForHostMemoryThatIsTooSmallToTheSameBits) {
     EXPECT_TRUE(listing(place.scratch()).empty());
 
     const json memory = json::parse(read_bytes(place->run() + "/memory.json"));
-    int64_t bytes = 0;  // of moments and gradients
+    int64_t bytes = 0;  // moments and gradients
     for (const json& part : memory.at("disk")) bytes += part.get<int64_t>();
     EXPECT_GT(bytes, 0);
     for (const json& line : metrics_of(place->run())) {
@@ -100,7 +100,7 @@ TEST(DiskTier, MakesUpForHostMemoryThatIsTooSmallToTheSameBits) {
 TEST(DiskTier, HoldsTheWeightsOfAModelThatIsLargerThanMemory) {
   const DiskPlace place("steps: 4\nmicro_batch: 2\n");
   succeed({"train", place->config(), "--run_dir=" + (*place / "straight")});
-  // the smallest budget, to a hundredth, with which it runs
+  // the smallest budget, to within 1%, with which it runs
   const json plan = json::parse(succeed({"plan", place->config(), "--json"}).out);
   const int64_t all = plan.at("peaks").at("host").get<int64_t>();
   const Words disk = {"--memory.nvme=64MiB", "--memory.nvme_path=" + place.scratch()};
@@ -128,8 +128,7 @@ TEST(DiskTier, AKilledRunLeavesNothingThereAndResumesToTheSameBits) {
   expect_exact_resume(place, saved);
 }
 
-// A limit on the size of files that sets in while the run is under way stands for a disk that has filled up: every
-// write past it fails.
+// A limit on file size that takes effect during the run simulates a disk that fills up: every write past it fails.
 TEST(DiskTier, ADiskThatTakesNoMoreHalfWayEndsTheRunAndTheLastCheckpointIsGood) {
   const DiskPlace place("steps: 1\n");
   Process process(with(place.disk(), kMoreStepsThanAreEverMade), "", "trap '' XFSZ; exec \"$0\" \"$@\"");
@@ -151,7 +150,7 @@ TEST(DiskTier, ADriveThatFlipsBitsEndsTheRunAndTheLastCheckpointIsGood) {
   Process process(with(place.disk(), kMoreStepsThanAreEverMade));
   const int64_t saved = saved_step(process, place->run());
   ASSERT_GT(saved, 0);
-  // what is flipped between a write and the next read is seen: again and again until the process has ended
+  // bytes flipped between a write and the next read are detected, so keep flipping until the process has ended
   EXPECT_TRUE(eventually([&] { return !flip_scratch(0, 64 << 20, 4096, std::to_string(process.pid())); }));
   const Outcome outcome = process.wait();
   EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::io)) << outcome.err;
@@ -194,7 +193,7 @@ TEST(DiskTier, APlanThatKeepsMomentsOnDiskNeedsABudgetForThem) {
   expect_same_state(place->run(), *place / "straight");
 }
 
-// A number of checkpoints that no disk holds stands for a disk that is small.
+// More checkpoints than any disk holds simulate a small disk.
 TEST(RunDisk, ARunThatTheDiskCannotHoldIsRefusedBeforeAnythingIsWritten) {
   const Place place("llama_linear", "steps: 1000000000\ncheckpoint: {every: 1, keep: 1000000000}\n");
   expect_refusal({"train", place.config()}, ExitCode::cannot_fit,
@@ -216,7 +215,7 @@ TEST(RunDisk, PlanShowsWhatARunWritesAndRefusesWhatTrainWould) {
   const Outcome refused = megatrain(many);
   EXPECT_EQ(refused.code, static_cast<int>(ExitCode::cannot_fit));
   EXPECT_EQ(json::parse(refused.out).at("fits"), false);
-  // a machine that is not here has a disk that is not known
+  // the disk of a machine that is not this one is unknown
   EXPECT_EQ(megatrain(with(with(many, "--machine=4090"), "--device=auto")).code, 0);
 }
 
@@ -229,7 +228,7 @@ TEST(RunDisk, WhatTheRunSaysItWritesIsWhatItWrites) {
               size(place.run() + "/checkpoints/step-00000006/state.safetensors"), 96 << 10);
   EXPECT_NEAR(files.at("parts").at(1).at("bytes").get<double>(), size(place.run() + "/model/model.safetensors"),
               96 << 10);
-  // those that are there take no more room
+  // existing checkpoints need no additional space
   const json again = json::parse(succeed({"plan", place.config(), "--resume", "--json"}).out).at("files");
   EXPECT_LT(again.at("bytes").get<double>(), files.at("bytes").get<double>() * 0.7);
 }

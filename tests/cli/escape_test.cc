@@ -1,4 +1,4 @@
-// What a file says reaches the terminal as text, never as something that the terminal obeys.
+// Text from files reaches the terminal as text, never as control sequences.
 #include <algorithm>
 
 #include "tests/support/command.h"

@@ -1,4 +1,4 @@
-// `megatrain eval`: exact answers counted, bad rows refused by line.
+// `megatrain eval`: counts exact answers, and refuses bad rows by line.
 #include "tests/support/speaking_model.h"
 
 namespace megatrain::cli {

@@ -1,4 +1,4 @@
-// Mixtures of experts as a person meets them: trained, resumed, exported, answered with.
+// MoE models as users see them: trained, resumed, exported, used for generation.
 #include "tests/support/command.h"
 
 namespace megatrain::cli {
@@ -14,7 +14,7 @@ TEST(Experts, ARunThatIsResumedEndsWithTheBitsOfOneThatIsNot) {
   }
 }
 
-// The same values, in MXFP4 files whose experts stay packed and in bf16 files.
+// The same values in MXFP4 files, whose experts stay packed, and in bf16 files.
 TEST(Experts, FrozenInMxfp4TheyTakeAQuarterAndEndWithTheBitsOfBf16) {
   const Place place("gpt_oss_mxfp4", "steps: 4\ncheckpoint.every: 2\nfreeze: ['*.experts.*']\n");
   succeed({"train", place.config(), "--run_dir=" + (place / "unchanged"), "--steps=1", "--optim.lr=0"});
@@ -60,10 +60,10 @@ TEST(Experts, ALossThatConfigJsonAsksForIsTrainedAndSaidAndStaysInTheExport) {
   EXPECT_EQ(exported.at("output_router_logits"), true);
   EXPECT_EQ(exported.at("router_aux_loss_coef"), 0.25);
   const json step = metrics_of(place.run()).back().at("experts");
-  EXPECT_GE(step.at("aux_loss"), 1.0);  // k when all is even
+  EXPECT_GE(step.at("aux_loss"), 1.0);  // k if balanced
   EXPECT_FALSE(step.contains("z_loss"));
 
-  // the same coefficient by the key, and the key over config.json
+  // the same coefficient given by the key; and a key that overrides config.json
   succeed({"train", place.config(), "--moe.aux_loss=0.25", "--run_dir=" + (place / "given")});
   EXPECT_EQ(hash_of(place / "given"), hash_of(place.run()));
   const Outcome off = succeed({"train", place.config(), "--moe.aux_loss=0", "--run_dir=" + (place / "off")});
@@ -74,7 +74,7 @@ TEST(Experts, ALossThatConfigJsonAsksForIsTrainedAndSaidAndStaysInTheExport) {
 }
 
 TEST(Experts, EveryStepSaysHowTheyAreUsed) {
-  const Place place("qwen3_moe_skew", "steps: 2\n");  // three of eight have no token
+  const Place place("qwen3_moe_skew", "steps: 2\n");  // three of eight experts have no token
   const Outcome outcome = succeed({"train", place.config()});
   for (const json& step : metrics_of(place.run())) {
     const json& experts = step.at("experts");

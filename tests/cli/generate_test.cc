@@ -9,7 +9,7 @@ namespace megatrain::cli {
 
 namespace {
 
-// Until the first end token.
+// Up to the first end token.
 std::vector<int32_t> cut(std::vector<int32_t> ids, size_t most = 1000) {
   const auto end = std::find(ids.begin(), ids.end(), 2);
   if (end != ids.end()) ids.erase(end + 1, ids.end());
@@ -79,7 +79,7 @@ TEST(Generate, EndTokensComeFromEachOfTheModelsFiles) {
 TEST(Generate, AChatGoesThroughTheTemplateAndEndsWithATurn) {
   const SpeakingModel model("qwen2_window");
   model.set("config.json", "eos_token_id", nullptr);
-  model.set("tokenizer_config.json", "eos_token", nullptr);  // the template's own end of a turn is left
+  model.set("tokenizer_config.json", "eos_token", nullptr);  // only the template's own end of a turn remains
   int64_t ended = 0;
   for (const std::string message : {"hello", "good day", "what is it"}) {
     const json chat = model.generate({"--prompt", message, "--chat", "--system", "be kind", "--max-tokens=40"});

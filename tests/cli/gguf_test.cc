@@ -10,7 +10,7 @@ namespace megatrain::cli {
 
 namespace {
 
-// A run's place whose model has a tokenizer.
+// A run directory whose model has a tokenizer.
 struct TokenizedPlace : Place {
   explicit TokenizedPlace(const std::string& more) : Place("qwen2_tied", more), model(own_model()) {
     const std::string text = in_repository("tests/tokenizer/goldens/qwen.tokenizer.json");

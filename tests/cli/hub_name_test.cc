@@ -1,4 +1,4 @@
-// A model by its name on the hub, in every verb that takes one.
+// A model given by its name on the hub, in every verb that takes one.
 #include <pwd.h>
 
 #include "tests/support/command.h"

@@ -99,7 +99,7 @@ TEST(Inspect, SaysWhatIsWrongWithAModelAndShowsTheRest) {
 TEST(Inspect, SaysOfWeightsThatDoNotFitWhatTrainSays) {
   struct Case {
     const char* golden;
-    std::string tensor;  // of the file whose header is changed
+    std::string tensor;  // in the file whose header is changed
     std::function<void(json& header, const std::string& tensor)> change;
     Words parts;
   };

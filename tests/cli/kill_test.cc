@@ -1,8 +1,7 @@
-// What schedulers do: SIGTERM, and a little later SIGKILL. However the two fall, with one checkpoint kept, the newest
-// whole checkpoint that was seen stays or is followed by a newer one, and the run goes on from there with the same
-// bits.
+// What schedulers do: SIGTERM, and a little later SIGKILL, with one checkpoint kept. Whenever the two arrive, the
+// newest whole checkpoint seen so far stays or is followed by a newer one. The run resumes from it with the same bits.
 //
-// One pass is ten kills; 200 of them: test_cli --gtest_filter='Kill.*' --gtest_repeat=20
+// One pass is ten kills. For 200: test_cli --gtest_filter='Kill.*' --gtest_repeat=20
 #include <cstdio>
 
 #include "megatrain/base/rng.h"
@@ -46,7 +45,7 @@ std::string write_model_config(const TemporaryDirectory& directory) {
   return directory / "config.yaml";
 }
 
-// The step of the newest checkpoint whose state has its recorded hash; 0: none.
+// The step of the newest checkpoint whose state matches its recorded hash; 0: none.
 int64_t newest_whole(const std::string& run, std::map<int64_t, std::string>* hashes) {
   int64_t newest = 0;
   for (const auto& [step, path] : list_checkpoints(run)) {
@@ -54,7 +53,7 @@ int64_t newest_whole(const std::string& run, std::map<int64_t, std::string>* has
       (*hashes)[step] = verify_checkpoint(read_checkpoint(path)).state;
       newest = step;
     } catch (const Error&) {
-      // removed while it was looked at, or not whole
+      // removed while it was read, or incomplete
     }
   }
   return newest;
@@ -63,7 +62,7 @@ int64_t newest_whole(const std::string& run, std::map<int64_t, std::string>* has
 }  // namespace
 
 TEST(Kill, SigtermThenSigkillNeverLosesAWholeCheckpoint) {
-  static uint64_t passes = 0;  // another pass of --gtest_repeat kills at other times
+  static uint64_t passes = 0;  // every pass of --gtest_repeat kills at other times
   const uint64_t pass = passes++;
   const TemporaryDirectory directory;
   const std::string config = write_model_config(directory), run = directory / "run";
@@ -98,7 +97,7 @@ TEST(Kill, SigtermThenSigkillNeverLosesAWholeCheckpoint) {
     }
     seen = std::max(seen, left);
     if (outcome.code != 0 && seen < kSteps) continue;
-    // The run came to its end: the next kill is of a new one.
+    // The run finished, so the next kill is of a new one.
     ++ended;
     fs::remove_all(run);
     seen = 0;

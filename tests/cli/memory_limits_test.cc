@@ -1,4 +1,5 @@
-// Limits of memory as people set them: a run keeps to them, or is refused before it begins. Nothing is ever killed.
+// Memory limits set by users: a run stays within them or is refused before it starts. Nothing is ever killed for
+// memory.
 #include "tests/support/command.h"
 
 namespace megatrain::cli {
@@ -68,7 +69,7 @@ TEST(MemoryLimits, FortyOfThemAreKeptOrRefused) {
   EXPECT_GE(on_disk, 1);
 }
 
-// What does not grow with the layers is the process itself: it is what a small model takes beyond its plan.
+// Memory that does not grow with the layers is the process itself: what a small model uses beyond its plan.
 TEST(MemoryLimits, ManySmallLayersTakeTheMemoryThatThePlanCounts) {
   const TemporaryDirectory directory;
   const auto taken = [&](int64_t layers) {

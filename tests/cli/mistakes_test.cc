@@ -1,4 +1,4 @@
-// docs/mistakes.md is the golden: every block of commands in it is run, and has to print what stands there.
+// docs/mistakes.md is the golden: every command block in it is run and must print what the page shows.
 #include <regex>
 
 #include "tests/support/command.h"
@@ -11,7 +11,7 @@ namespace {
 struct Block {
   std::string title;
   std::string commands;               // a line each
-  std::vector<std::string> expected;  // lines; "…" in one is any text, alone any number of lines
+  std::vector<std::string> expected;  // lines; "…" within a line is any text, alone it is any number of lines
 };
 
 struct Mistakes {
@@ -40,7 +40,7 @@ Mistakes read_page() {
   return page;
 }
 
-// A page of the document as a pattern over the whole output.
+// The expected lines as a pattern for the whole output.
 std::regex pattern_of(const std::vector<std::string>& lines) {
   static const std::regex kSpecial(R"([.^$|()\[\]{}*+?\\])");
   std::string pattern;
@@ -57,7 +57,7 @@ std::regex pattern_of(const std::vector<std::string>& lines) {
   return std::regex(pattern);
 }
 
-// What a shell prints that runs the block in a folder of its own, as the page describes it.
+// What a shell prints that runs the block in its own folder, set up as the page describes.
 std::string output_of(const Block& block, const std::string& yaml) {
   const TemporaryDirectory place;
   const std::string examples = in_repository("examples/chat");

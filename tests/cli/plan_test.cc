@@ -16,7 +16,7 @@ json plan_of(const Words& words) {
   return json::parse(succeed(all).out);
 }
 
-// What the contract promises of a plan that fits.
+// What the reference promises for a plan that fits.
 void expect_contract_plan(const json& plan, int64_t blocks) {
   EXPECT_EQ(plan.at("fits"), true);
   ASSERT_EQ(plan.at("placement").size(), static_cast<size_t>(blocks + 2));
@@ -82,7 +82,7 @@ TEST(PlanVerb, SaysThatSequencesAreLongerThanTheModelWasMadeFor) {
   EXPECT_EQ(within.err.find("max_position_embeddings"), std::string::npos) << within.err;
   const Outcome beyond = succeed({"plan", golden("llama_linear") + "/model", "--device=cpu", "--seq_len=4096"});
   EXPECT_NE(beyond.err.find("seq_len is 4096 and the model was made for "), std::string::npos) << beyond.err;
-  // 128 positions, of which its rope_scaling makes 256
+  // 128 positions, which its rope_scaling extends to 256
   for (const auto& [length, warned] : {std::pair("256", false), {"257", true}}) {
     const Outcome scaled =
         succeed({"plan", golden("qwen2_yarn") + "/model", "--device=cpu", std::string("--seq_len=") + length});
@@ -103,7 +103,7 @@ TEST(PlanVerb, SaysTheLongestContextAndWhatAttentionTakes) {
             std::string::npos)
       << there.out;
   EXPECT_NE(there.out.find("of the compute attention takes "), std::string::npos) << there.out;
-  // beyond, it is what helps
+  // beyond that, a shorter context is what helps
   expect_refusal(with_length("plan", longest + 1024), ExitCode::cannot_fit,
                  {"this run needs", fmt::format("longest context: {} tokens", longest)});
   Words beyond = with_length("plan", longest + 1024);
@@ -111,19 +111,20 @@ TEST(PlanVerb, SaysTheLongestContextAndWhatAttentionTakes) {
   EXPECT_EQ(json::parse(megatrain(beyond).out).at("longest_seq_len"), longest);
 }
 
-// With N parameters of which A work on a token, F flop/s and B bytes/s of the link, 2 N bytes come while 2 A flops a
-// token are computed; the exact update moves 26 bytes of the host's memory for each that it updates, which are those
-// that do not visit the device, spread evenly. Attention's own flops and the head are neglected.
+// Let N be the parameters, A the active ones per token, F the flop/s and B the link's bytes/s. Then 2 N bytes arrive
+// while 2 A flops per token are computed. The exact update moves 26 bytes of host memory per parameter that the host
+// updates: those that do not visit the device, which are spread evenly. Attention's own flops and the head are
+// neglected.
 TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepCosts) {
   const Words words = {"gpt-oss-120b",     "--machine=h200", "--ram=1600GiB", "--memory.state=host",
                        "--micro_batch=16", "--seq_len=1024", "--batch=256"};
   const json plan = plan_of(words);
   const double all = plan.at("parameters"), active = plan.at("active_parameters");
   EXPECT_NEAR(active, 5.1e9, 0.05e9);
-  // of the data sheet; 0.7 of what works on a token are experts, whose products have 0.7 of the rate
+  // from the data sheet; 0.7 of the active parameters are experts, whose GEMMs run at 0.7 of the rate
   constexpr double kFlops = 640e12 / (0.7 / 0.7 + 0.3), kLink = 50e9, kDram = 130e9;
   const json& hide = plan.at("tokens_to_hide");
-  double stay = 0;  // of the records, which are all but alike
+  double stay = 0;  // of the records, which are nearly equal
   for (const json& record : plan.at("placement")) stay += record.at("state") == "host";
   stay /= static_cast<double>(plan.at("placement").size());
   const double weights = all / active * kFlops / kLink, update = 26 * stay * all * kFlops / (2 * active * kDram);
@@ -131,7 +132,7 @@ TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepC
   EXPECT_NEAR(hide.at("gradients").get<double>() / (weights / 3), 1, 0.15);
   EXPECT_NEAR(hide.at("optimizer").get<double>() / update, 1, 0.15);
   EXPECT_EQ(hide.at("link"), hide.at("weights"));
-  std::map<int64_t, int64_t> records;  // of each layer
+  std::map<int64_t, int64_t> records;  // per layer
   int64_t number = 0;
   for (const json& record : plan.at("placement")) {
     EXPECT_EQ(record.at("record"), number++);

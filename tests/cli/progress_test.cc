@@ -51,7 +51,7 @@ TEST(Progress, IsOneLineAStepWhenNobodyWatches) {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part;
 }
 
-// `script` gives the program a terminal of a width that is its own.
+// `script` gives the program a terminal with a width of its own.
 TEST(Progress, FitsTheTerminalAndIsColouredUnlessNoColorIsSet) {
   const Place place("llama_linear", "steps: 3\n");
   const std::string run =
@@ -84,10 +84,10 @@ TEST(NextCommands, ArePrintedReadyToPasteAtTheEndAndAtAStop) {
   ASSERT_NE(stopped.err.find("next:\n" + again), std::string::npos) << stopped.err;
   EXPECT_NE(stopped.err.find(" export '"), std::string::npos) << stopped.err;
 
-  // pasted into a shell it goes on
+  // pasted into a shell, the command resumes
   const size_t at = stopped.err.find(again);
   const std::string pasted = stopped.err.substr(at, stopped.err.find('\n', at) - at);
-  Process resumed({}, "", "exec " + pasted);  // else the signal ends the shell alone
+  Process resumed({}, "", "exec " + pasted);  // without exec the signal would end only the shell
   ASSERT_TRUE(eventually([&] { return resumed.said().find("\nstep ") != std::string::npos || resumed.ended(); }));
   EXPECT_EQ(resumed.said().find("starting from the beginning"), std::string::npos) << resumed.said();
   resumed.signal(SIGTERM);

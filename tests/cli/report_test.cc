@@ -15,7 +15,7 @@ int64_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-// Every element is closed, in order; style and script are passed over.
+// Every element is closed, in order; style and script are skipped.
 void expect_balanced(const std::string& page) {
   const std::set<std::string> empty = {"meta", "!doctype"};
   std::vector<std::string> open;
@@ -36,7 +36,7 @@ void expect_balanced(const std::string& page) {
   EXPECT_TRUE(open.empty());
 }
 
-// What a page must be whatever it shows: whole, of its own, and with no number that is none.
+// What must hold for any page: complete, self-contained, and without NaN or infinity.
 void expect_sound(const std::string& page) {
   EXPECT_TRUE(page.starts_with("<!doctype html>"));
   expect_balanced(page);
@@ -71,7 +71,7 @@ std::vector<std::pair<double, double>> points_of(const std::string& page, const 
   return points;
 }
 
-// What the page holds for other programs.
+// The data that the page holds for other programs.
 json data_of(const std::string& page) {
   const size_t at = page.find('>', page.find("id=\"data\"")) + 1;
   return json::parse(page.substr(at, page.find("</script>", at) - at));
@@ -110,7 +110,7 @@ TEST(Report, ShowsARealRunWhole) {
 }
 
 TEST(Report, TellsTheLayersOfAModelWithExpertsAndNotItsRecords) {
-  const Place place("mixtral", "steps: 3\n");  // two layers, each of a record of attention and records of experts
+  const Place place("mixtral", "steps: 3\n");  // two layers, each with a record for attention and records for experts
   succeed({"train", place.config()});
   int64_t highest = 0;
   std::set<std::string> names;
@@ -123,8 +123,8 @@ TEST(Report, TellsTheLayersOfAModelWithExpertsAndNotItsRecords) {
   EXPECT_EQ(highest, 3);  // the head
   const std::string page = page_of(place.run());
   EXPECT_TRUE(names.contains("block backward 2"));
-  // The host updates a record, or the device where its memory has room; the machine's speeds choose the groups of
-  // experts.
+  // Records are updated by the host, or by the device if its memory allows. How experts are grouped depends on the
+  // machine's speeds.
   const auto updated = [&](const std::string& place) {
     return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
       return name.starts_with("update " + place) || name.starts_with("update on device " + place);
@@ -160,7 +160,7 @@ TEST(Report, ThousandsOfStepsStaySmallAndKeepTheirExtremes) {
   EXPECT_LE(points.size(), 1000u);
   double low = 1e9, high = -1e9;
   for (const auto& [x, y] : points) low = std::min(low, y), high = std::max(high, y);
-  // the curve fills its chart but for the room above and below: both spikes are there
+  // the curve fills its chart except for the margins above and below, so both spikes are there
   EXPECT_NEAR((high - low) / (286 - 10), 1 / 1.1, 0.01);
   const json rows = data_of(page).at("runs").at(0).at("rows");
   EXPECT_EQ(rows.at("step").size(), 1000u);

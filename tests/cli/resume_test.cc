@@ -1,4 +1,4 @@
-// Stop, save, resume: the run that was interrupted ends with the bits of the one that was not.
+// Stop, save, resume: an interrupted run ends with the same bits as an uninterrupted one.
 #include "megatrain/io/sealed_json.h"
 #include "megatrain/run/checkpoints.h"
 #include "tests/support/command.h"
@@ -7,7 +7,7 @@ namespace megatrain::cli {
 
 namespace {
 
-// Of every step, what is decided by the mathematics and not by the clock.
+// For every step, the numbers determined by the maths and not by the clock.
 std::vector<std::string> numbers_of(const std::string& run) {
   std::vector<std::string> lines;
   for (const json& m : metrics_of(run)) {
@@ -57,7 +57,7 @@ void expect_signal_saves_and_resume_is_exact(int signal, const std::string& prec
   expect_same_end(place.run(), place / "straight");
 }
 
-// A run of 4 steps with checkpoints, of which a test may damage the newest.
+// A run of 4 steps with checkpoints; tests may damage the newest.
 std::string checkpointed_run(const Place& place) {
   succeed({"train", place.config(), "--checkpoint.every=2"});
   EXPECT_EQ(listing(place.run() + "/checkpoints"), (std::set<std::string>{"step-00000002", "step-00000004"}));
@@ -101,7 +101,7 @@ TEST(Resume, ACompleteRunGoesOnToMoreSteps) {
   succeed({"train", place.config(), "--steps=6", "--resume"});
   expect_same_end(place.run(), place / "straight");
 
-  // config.resolved.yaml gives the whole run again, in the same place
+  // config.resolved.yaml reproduces the whole run, in the same place
   succeed({"train", place.run() + "/config.resolved.yaml"});
   expect_same_end(place.run(), place / "straight");
   EXPECT_TRUE(fs::exists(place / "run.1/hash.json"));

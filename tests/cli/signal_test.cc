@@ -1,4 +1,4 @@
-// Signals, closed pipes and closed descriptors, as shells and schedulers deal them out.
+// Signals, closed pipes and closed descriptors, as shells and schedulers cause them.
 #include "megatrain/run/checkpoints.h"
 #include "tests/support/command.h"
 
@@ -20,7 +20,7 @@ bool has_checkpoint(const std::string& run) {
   return false;
 }
 
-// A model and data of which one step takes far longer than a test does: attention over one very long document.
+// A model and data for which one step takes far longer than a test: attention over one very long document.
 class SlowPlace : public Place {
  public:
   SlowPlace() : Place("llama_linear", "steps: 2\n") {
@@ -48,7 +48,7 @@ class SlowPlace : public Place {
   static constexpr int64_t kTokens = 30000;
 };
 
-// Asks with SIGUSR1, which changes nothing here, until the answer shows that a step runs.
+// Asks with SIGUSR1, which changes nothing here, until the answer shows that a step is running.
 bool in_a_step(const Process& process) {
   return eventually([&] {
     process.signal(SIGUSR1);
@@ -90,12 +90,12 @@ TEST(Signals, TwoAtOnceAreOneWishAndTheRunIsSaved) {
     Process process({"train", place.config()});
     ASSERT_TRUE(eventually([&] { return reached(place.run(), 3); }));
     const auto first = std::chrono::steady_clock::now();
-    process.signal(SIGHUP);  // as a terminal that closes does: its shell's and the kernel's own
+    process.signal(SIGHUP);  // as when a terminal closes: one from its shell, one from the kernel
     process.signal(SIGHUP);
     at_once = std::chrono::steady_clock::now() - first < std::chrono::milliseconds(100);
     const Outcome outcome = process.wait();
     EXPECT_EQ(outcome.code, 128 + SIGHUP) << outcome.err;
-    if (!at_once) continue;  // this test was held up between the two: they were two wishes
+    if (!at_once) continue;  // this test was delayed between the two signals, so they count as two requests
     EXPECT_TRUE(has_checkpoint(place.run()));
     expect_no_partial(place.run());
   }

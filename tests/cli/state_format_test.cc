@@ -1,4 +1,4 @@
-// state.moments and state.master: chosen by the user, part of what a run is, the same bits after a resume.
+// state.moments and state.master: set by the user, part of the run's identity, the same bits after a resume.
 #include "tests/support/command.h"
 
 namespace megatrain::cli {
@@ -29,7 +29,7 @@ TEST(StateFormat, ResumeIsExactAndTheCheckpointIsSmaller) {
     EXPECT_LT(static_cast<double>(state_bytes(straight)), 0.84 * static_cast<double>(exact));
     EXPECT_NE(hash_of(straight).at("state"), hash_of(place / "fp32").at("state"));
 
-    // the checkpoint's hash is that of the values, as the run's own
+    // the checkpoint's hash is that of the values, like the run's own
     EXPECT_EQ(hash_of(straight + "/checkpoints/step-00000006").at("state"), hash_of(straight).at("state"));
 
     succeed(with({"train", place.config(), "--run_dir=" + stopped, "--steps=3"}, kFormats[i]));

@@ -1,4 +1,4 @@
-// `megatrain train` as scripts see it: what it writes, in which types, and what it prints where.
+// `megatrain train` as scripts see it: which files it writes, with which dtypes, and what it prints where.
 #include <map>
 #include <set>
 
@@ -14,7 +14,7 @@ std::set<std::string> keys(const json& object) {
   return names;
 }
 
-// Every tensor of a directory's shards: type, shape and stored bytes.
+// Every tensor in a directory's shards: dtype, shape and stored bytes.
 std::map<std::string, std::tuple<std::string, std::string, std::string>> stored_tensors(const std::string& directory) {
   std::map<std::string, std::tuple<std::string, std::string, std::string>> tensors;
   for (const std::string& file : listing(directory)) {
@@ -47,7 +47,7 @@ void expect_zero_steps_copy_every_tensor(const std::string& name, const std::str
 }  // namespace
 
 TEST(Train, ItsParametersAreCountedForPeopleOnceAndTheSameEverywhere) {
-  const Place place("llama_linear", "steps: 1\n");  // 24520 of them
+  const Place place("llama_linear", "steps: 1\n");  // 24520 parameters
   const std::string said = succeed({"train", place.config()}).err;
   EXPECT_NE(said.find("LlamaForCausalLM: 24.5K parameters, "), std::string::npos) << said;
   const std::string planned = succeed({"plan", place.config()}).out;

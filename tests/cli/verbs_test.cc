@@ -93,7 +93,7 @@ TEST(Verbs, AHelpOrAScriptThatCannotBeWrittenIsExitCode5) {
 }
 
 TEST(Verbs, AReaderThatLeavesAHelpOrAScriptEarlyIsNoError) {
-  // The pipe of a FIFO has no reader any more when the program begins.
+  // The FIFO has no reader any more when the program starts.
   const std::string shell =
       "mkfifo \"$1/pipe\" && exec 3<>\"$1/pipe\" 4>\"$1/pipe\" 3>&- && shift && exec \"$0\" \"$@\" >&4";
   for (const Words& words :

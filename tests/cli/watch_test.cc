@@ -16,13 +16,13 @@ std::vector<json> events_of(const std::vector<json>& lines, const std::string& n
   return found;
 }
 
-// For sh: standard output goes where the test can read it meanwhile.
+// A script for sh that redirects standard output to a file which the test reads meanwhile.
 std::string into(const std::string& file) { return "exec \"$0\" \"$@\" > '" + file + "'"; }
 
 }  // namespace
 
 TEST(Watch, DrawsOnATerminalAndLeavesItAsItWas) {
-  const std::string leaves = "\x1b[?25h\x1b[?1049l";  // the cursor is back, and the screen that was there before
+  const std::string leaves = "\x1b[?25h\x1b[?1049l";  // shows the cursor and restores the previous screen
   const Place place("llama_linear", "steps: 3\n");
   succeed({"train", place.config()});
   OnTerminal quits({"watch", place.run()});
@@ -51,7 +51,7 @@ TEST(Watch, ASignalEndsAWatchThatNobodyReads) {
   succeed({"train", place.config()});
   const std::string lines = read_bytes(place.run() + "/metrics.jsonl"), pipe = place / "pipe";
   std::ofstream metrics(place.run() + "/metrics.jsonl");
-  for (int i = 0; i < 200; ++i) metrics << lines;  // more than a pipe holds
+  for (int i = 0; i < 200; ++i) metrics << lines;  // more than a pipe's buffer
   metrics.close();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const int reader = ::open(pipe.c_str(), O_RDWR | O_CLOEXEC);
@@ -85,7 +85,7 @@ TEST(Watch, FollowsARunFromBeforeItsStartToItsEnd) {
   EXPECT_EQ(lines.back().at("exit_code"), 0);
   const json live = json::parse(read_bytes(place.run() + "/live.json"));
   EXPECT_EQ(live.at("state"), "complete");
-  EXPECT_GE(live.at("lanes").at("step"), 1);  // the first step's where six take less than the seconds between two
+  EXPECT_GE(live.at("lanes").at("step"), 1);  // the first step if all six are faster than one write
   EXPECT_LE(live.at("lanes").at("step"), 6);
   const json now = json::parse(succeed({"watch", place.run(), "--json"}).out);
   EXPECT_EQ(now.at("state"), "complete");
@@ -121,7 +121,7 @@ TEST(Watch, RunsTheUsersCommandForARunThatIsKilled) {
   EXPECT_EQ(outcome.code, 137) << outcome.err;
   const std::vector<json> lines = json_lines(read_bytes(place / "out"));
   EXPECT_EQ(lines.back().at("state"), "killed");
-  // A machine that lacks memory or disk has alerts of its own.
+  // A machine short of memory or disk produces further alerts.
   const auto ends_of = [](std::vector<json> alerts) {
     std::erase_if(alerts, [](const json& alert) { return alert.at("alert") != "ended"; });
     return alerts;

@@ -1,4 +1,4 @@
-// write_chat_set SEED FOLDER: the files of the end-to-end chat test, for the script that makes its golden.
+// write_chat_set SEED FOLDER: writes the files of the end-to-end chat test, for the script that makes its golden.
 #include <cstdio>
 #include <cstdlib>
 

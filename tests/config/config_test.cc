@@ -23,7 +23,7 @@ using Words = std::vector<std::string>;
 
 const std::string kMinimal = "model.path: m\ndata.tokens: t\nsteps: 3\n";
 
-// The message of the Error(bad_config) that reading throws; "accepted" when it throws none.
+// The message of the Error(bad_config) that parsing throws; "accepted" if it throws none.
 std::string refusal(const std::string& text, const Words& words = {}) {
   return refused_with(ExitCode::bad_config, [&] { parse_config(text, "c.yaml", words); });
 }
@@ -355,7 +355,7 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
   EXPECT_EQ(parse_config(resolved_yaml(full), "resolved"), full);
   EXPECT_NE(full, plain);
 
-  // what cannot stand beside the keys above
+  // keys that conflict with those above
   const TrainConfig sets = parse_config("model.path: m\n", "c.yaml",
                                         {"--data.train=a.jsonl,b.jsonl",
                                          "--data.eval=c.jsonl",
@@ -480,7 +480,7 @@ TEST(Config, MutatedTextIsReadOrRefusedAsConfigAndNothingElse) {
       else
         mutated.insert(place, 1, letter);
     }
-    refused += refusal(mutated) != "accepted";  // another exception ends the test
+    refused += refusal(mutated) != "accepted";  // any other exception ends the test
   }
   EXPECT_GT(refused, 1000);
 }

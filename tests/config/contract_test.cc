@@ -1,4 +1,4 @@
-// The table of keys in docs/reference/config.md is the program's own.
+// The table of keys in docs/reference/config.md matches the program.
 #include <fmt/format.h>
 
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ std::vector<std::string> split(const std::string& text, char at) {
   return parts;
 }
 
-// Key to default, of the table whose head is "| key | default | meaning |". A row may hold several keys, with as many
-// defaults or one for all.
+// Key to default, from the table with the header "| key | default | meaning |". A row may list several keys, with one
+// default each or one for all.
 std::map<std::string, std::string> documented_keys(const std::string& page) {
   std::map<std::string, std::string> keys;
   std::istringstream lines(page);
@@ -38,7 +38,7 @@ std::map<std::string, std::string> documented_keys(const std::string& page) {
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("| key | default |")) {
       in_table = true;
-      std::getline(lines, line);  // the rule under the head
+      std::getline(lines, line);  // the rule under the header
     } else if (in_table && line.starts_with("|")) {
       const std::vector<std::string> cells = split(line.substr(1), '|');
       const std::vector<std::string> names = split(cells.at(0), ',');
@@ -62,7 +62,7 @@ bool says_same(const std::string& documented, const std::string& written) {
   return documented == written;
 }
 
-// One line for each difference between a page and the program.
+// One line for each difference between the page and the program.
 std::vector<std::string> differences(const std::string& page) {
   std::vector<std::string> found;
   std::map<std::string, std::string> documented = documented_keys(page);
@@ -73,8 +73,8 @@ std::vector<std::string> differences(const std::string& page) {
       found.push_back(key.name + " is a key of the program, but not in the table");
       continue;
     }
-    // A default in words, or none, describes what the value alone does not say; so does a path where the program has
-    // none.
+    // A default in words, or none, describes more than the value alone could. So does a path for which the program has
+    // no default.
     std::string written = key.write(defaults);
     std::erase(written, '"');
     if (is_plain(row->second) && is_plain(written) && written != "null" && !says_same(row->second, written))

@@ -1,4 +1,4 @@
-// What is accepted is obeyed: keys that would have no effect are refused by name.
+// Every accepted key has an effect: keys that would have none are refused by name.
 #include "megatrain/config/idle_keys.h"
 
 #include <gtest/gtest.h>
@@ -22,9 +22,9 @@ const std::string kText = "model.path: m\ndata.train: t.jsonl\nsteps: 3\n";
 struct IdleCase {
   const char* key;
   const char* value;
-  std::string beside;    // what makes it idle
-  std::string obeyed;    // what it is obeyed beside
-  const char* off = "";  // a value that is accepted all the same
+  std::string beside;    // the settings that make the key idle
+  std::string obeyed;    // the settings with which it takes effect
+  const char* off = "";  // a value that is accepted anyway
 };
 
 const IdleCase kCases[] = {
@@ -78,7 +78,7 @@ TEST(IdleKeys, EveryRuleHasACase) {
   EXPECT_EQ(cases, rules);
 }
 
-// config.resolved.yaml has every key, and training with it reproduces the run.
+// config.resolved.yaml lists every key, and training with it must reproduce the run.
 TEST(IdleKeys, DefaultsThatAFileWritesOutAreAccepted) {
   for (const std::string& text : {kTokens, kText, kTokens + "optim.schedule: wsd\n"}) {
     const TrainConfig config = parse_config(text, "c.yaml");
@@ -98,7 +98,7 @@ TEST(IdleKeys, OfAnotherTrainersFileAreNotRefused) {
   EXPECT_EQ(idle_refusal(resolved_yaml(config)), "accepted");
 }
 
-// The rate rises all through the run: that is what was asked for, though hardly what was meant.
+// The learning rate rises through the whole run. That is what was requested, but hardly what was intended.
 TEST(IdleKeys, AWarmupLongerThanTheRunIsWarnedAbout) {
   const auto log = [&](const std::string& text) {
     testing::internal::CaptureStderr();

@@ -1,4 +1,4 @@
-// Messages call a key what the user's file calls it.
+// Messages use the key names of the user's file.
 #include "tests/support/axolotl_examples.h"
 #include "tests/support/foreign_file.h"
 
@@ -25,7 +25,7 @@ TEST(KeyNames, ASettingThatTheFileNamesOtherwiseIsGivenOnTheCommandLine) {
   EXPECT_TRUE(parse(with(axolotl_full(), {{"sample_packing", "false"}}), {"--data.packing=true"}).data.packing);
 }
 
-// Theirs is read with our model from random weights.
+// A file of another trainer whose model is replaced by our model.config, which trains from random weights.
 TEST(KeyNames, TheModelOfTheFileMayBeTakenAwayOnTheCommandLine) {
   for (const auto& [keys, word] :
        {std::pair{axolotl_full(), "--base_model=null"}, {supervised(), "--model.path=null"}}) {

@@ -1,4 +1,4 @@
-// A prepared set says itself what its files are.
+// A prepared set describes its own files.
 #include "megatrain/config/prepared_keys.h"
 
 #include <filesystem>
@@ -35,7 +35,7 @@ class PreparedKeys : public ::testing::Test {
     }
     write_prepared_manifest(at(name), manifest);
   }
-  // As version 1 wrote it: the checksums alone.
+  // As written by version 1: only the checksums.
   void write_old() const {
     const nlohmann::json files = {{"tokens.bin", "0"}, {"labels.bin", "0"}, {"documents.bin", "0"}};
     write_bytes(at("set/prepared.json"), json_text(sealed({{"version", 1}, {"files", files}})));
@@ -57,7 +57,7 @@ TEST_F(PreparedKeys, GiveTheTypeTheLabelsAndTheDocumentsThatAreNotGiven) {
   EXPECT_EQ(config.data.dtype, "uint32");
   EXPECT_EQ(config.data.labels, at("set/labels.bin"));
   EXPECT_EQ(config.data.documents, at("set/documents.bin"));
-  // config.resolved.yaml says the same once more.
+  // config.resolved.yaml repeats the same settings.
   EXPECT_EQ(parse_config(resolved_yaml(config), "r.yaml", {}).data, config.data);
   EXPECT_EQ(parse({"--data.dtype=uint32", "--data.labels=" + at("set/labels.bin")}).data, config.data);
 }
@@ -124,7 +124,7 @@ TEST_F(PreparedKeys, OfALaterVersionOrDamagedAreRefused) {
     write_bytes(at("set/prepared.json"), json_text(sealed(odd)));
     EXPECT_NE(refusal({}, ExitCode::bad_input).find("damaged"), std::string::npos) << odd;
   }
-  EXPECT_EQ(parse({}, {.data = false}).data.dtype, "uint16");  // a run that is only looked at needs no data
+  EXPECT_EQ(parse({}, {.data = false}).data.dtype, "uint16");  // a run that is only inspected needs no data
 }
 
 TEST_F(PreparedKeys, AFileOfTheSetUnderAnotherNameNeedsItsType) {

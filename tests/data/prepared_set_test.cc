@@ -1,4 +1,4 @@
-// Checksums beside what `prepare --out` wrote.
+// Checksums of what `prepare --out` wrote.
 #include "megatrain/data/prepared_set.h"
 
 #include <filesystem>

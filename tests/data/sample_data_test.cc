@@ -23,7 +23,7 @@ class Samples : public ChatFixture {
   std::string refusal(const TrainConfig& config) {
     return refused_with(ExitCode::bad_input, [&] { open(config); });
   }
-  // Every piece of an epoch of `data`.
+  // All pieces in a range of sequences of `data`.
   static std::vector<int64_t> samples(SampleData& data, int64_t begin, int64_t end) {
     std::vector<int64_t> all;
     for (int64_t i = begin; i < end; ++i)
@@ -93,7 +93,7 @@ TEST_F(Samples, UnderTransformersConventionsAnEpochEndsWithAStepOfWhatIsLeft) {
   config.micro_batch = 2;
   config.epochs = 1.5;
   SampleData data = open(config);
-  EXPECT_EQ(data.steps(), 5);  // the ceiling of 1.5 * 3
+  EXPECT_EQ(data.steps(), 5);  // 1.5 * 3, rounded up
   for (const int64_t epoch : {0, 1}) {
     std::vector<int64_t> seen;
     const int64_t steps = epoch == 0 ? 3 : 2;
@@ -106,7 +106,7 @@ TEST_F(Samples, UnderTransformersConventionsAnEpochEndsWithAStepOfWhatIsLeft) {
     std::sort(seen.begin(), seen.end());
     EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end());
   }
-  // of a run that is given in steps as well
+  // also for a run whose length is given in steps
   config.epochs = 0;
   config.steps = 100;
   SampleData endless = open(config);
@@ -121,13 +121,13 @@ TEST_F(Samples, ByTurnKeepsPartOfALongPromptAndTheAnswer) {
   config.data.shuffle = false;
   config.batch = config.micro_batch = 1;
   config.data.overlong = "truncate";
-  EXPECT_NE(refusal(config), "accepted");  // nothing of the first 128 tokens is trained
+  EXPECT_NE(refusal(config), "accepted");  // nothing is trained in the first 128 tokens
   config.data.overlong = "by_turn";
   SampleData data = open(config);
   EXPECT_EQ(data.counts().truncated, 1);
   EXPECT_EQ(data.counts().dropped, 0);
   const Batch batch = data.batch(0);
-  EXPECT_EQ(batch.trained, 6 + 1);  // and the end of the turn
+  EXPECT_EQ(batch.trained, 6 + 1);  // including the end of the turn
   const MicroBatch& micro = batch.micro_batches.at(0);
   EXPECT_EQ(micro.tokens[0], kImStart);
   EXPECT_EQ(micro.labels[128 - 7 - 1], 'a');
@@ -199,7 +199,7 @@ TEST_F(Samples, ARunThatEndsBeforeItsEpochsAsAxolotlCountsIsWarnedOf) {
   config.data.packing = false;
   config.conventions = "axolotl";
   const auto warned = [&] { return logged_by([&] { open_data(config, model_source()); }); };
-  config.epochs = 2;  // 7 steps of 2, and 4 in an epoch
+  config.epochs = 2;  // 7 steps of 2, with 4 steps per epoch
   const std::string said = warned();
   EXPECT_NE(said.find("epochs is 2, which is 7 steps as Axolotl counts, and an epoch of these data has 4: the run ends "
                       "after 1.75 epochs; --epochs=null --steps=8"),
@@ -280,7 +280,7 @@ TEST_F(Samples, KeysOfConversationsAreWarnedOfWhereAllIsText) {
   EXPECT_EQ(warned().find("has no effect"), std::string::npos);
 }
 
-// Of the keys of `file`, a file of another trainer, on the data and the model of `config`.
+// The keys of `file`, a file of another trainer, applied to the data and model of `config`.
 TrainConfig with_names(TrainConfig config, const std::string& file, const std::vector<std::string>& words = {}) {
   const TrainConfig theirs = parse_config(file, "theirs.yaml", words);
   config.names = theirs.names;
@@ -369,7 +369,7 @@ TEST_F(Samples, ALongTextIsCutIntoPiecesThatHoldAllOfIt) {
   TrainConfig config = chat_config();
   config.data.train = {{.path = write("book.txt", std::string(1000, 'a'))}};
   SampleData data = open(config);
-  EXPECT_EQ(data.counts().tokens, 1001);  // the end of the document
+  EXPECT_EQ(data.counts().tokens, 1001);  // including the end of the document
   EXPECT_EQ(data.counts().epoch_tokens, 1001);
   EXPECT_EQ(data.counts().sequences, 8);
   EXPECT_EQ(data.counts().trained, 1001 - 8);
@@ -425,9 +425,9 @@ TEST_F(Samples, EpochsDoneGrowWithStepsAndAreWholeWhereAnEpochEnds) {
     }
     last = done;
   }
-  EXPECT_NEAR(last, 2, 0.2);  // packed otherwise, an epoch may have a sequence more or less
+  EXPECT_NEAR(last, 2, 0.2);  // packed differently, an epoch may have one sequence more or less
   config.epochs = 1;
-  config.batch = config.micro_batch = epoch + 3;  // the last step is filled with padding
+  config.batch = config.micro_batch = epoch + 3;  // the last step is filled up with padding
   SampleData whole = open(config);
   whole.batch(0);
   EXPECT_EQ(whole.epochs_done(1), 1);

@@ -29,7 +29,7 @@ class Data : public testing::Test {
     return (folder_ / name).string();
   }
 
-  // 12 tokens 10..21, sequences of 4, two a step, one a micro-batch.
+  // 12 tokens 10..21, sequences of 4, two per step, one per micro-batch.
   TrainConfig small() {
     TrainConfig config;
     config.data.tokens = write<uint16_t>("tokens", {10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21});
@@ -101,7 +101,7 @@ TEST_F(Data, PositionsAndAttentionRestartAtDocumentsAndTheirLastPositionIsNotTra
   config.data.documents = write<uint64_t>("documents", {0, 3, 6, 7, 8});
   const MicroBatch micro = TokenData(config, 100).batch(0).micro_batches.at(0);
   EXPECT_EQ(micro.tokens, (Ints{10, 11, 12, 13, 14, 15, 16, 17}));
-  EXPECT_EQ(micro.document_begin, (Ints{0, 3, 4, 6, 7, 8}));  // the document 3..6 starts again at the sequence's start
+  EXPECT_EQ(micro.document_begin, (Ints{0, 3, 4, 6, 7, 8}));  // the document 3..6 restarts where the sequence starts
   EXPECT_EQ(micro.positions, (Ints{0, 1, 2, 0, 0, 1, 0, 0}));
   EXPECT_EQ(micro.labels, (Ints{11, 12, -100, -100, 15, -100, -100, -100}));
   EXPECT_EQ(micro.longest, 3);

@@ -1,4 +1,4 @@
-// What is printed to be pasted is one command of the words that were meant, whatever files are called.
+// A command printed for pasting is parsed by the shell into the intended words, whatever the files are called.
 #include "megatrain/dataset/convert_command.h"
 
 #include <cstdio>
@@ -11,7 +11,7 @@ namespace {
 
 class ConvertCommandTest : public testing::DatasetTest {
  protected:
-  // The words that a shell takes from the command, each with a line end behind it.
+  // The words that a shell parses from the command, one per line.
   std::string words(const std::string& command) const {
     const std::string script = write("script", "cd " + folder_.string() + "\nprintf '%s\\n' " + command + "\n");
     FILE* const pipe = ::popen(("bash " + script).c_str(), "r");
@@ -21,7 +21,7 @@ class ConvertCommandTest : public testing::DatasetTest {
     EXPECT_EQ(::pclose(pipe), 0) << command;
     return out;
   }
-  // The command of a sentence that ends in ", and give OUT."
+  // The command within a sentence that ends in ", and give OUT."
   static std::string command_in(const std::string& sentence, const std::string& begin) {
     const size_t from = sentence.find(begin), to = sentence.rfind(", and give ");
     EXPECT_TRUE(from != std::string::npos && to != std::string::npos) << sentence;

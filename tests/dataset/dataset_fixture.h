@@ -1,4 +1,4 @@
-// Datasets, a model's text side and a cache, in a folder of the test's own.
+// Datasets, the tokenizer side of a model, and a cache, in a temporary folder.
 #pragma once
 
 #include <unistd.h>
@@ -83,7 +83,7 @@ class DatasetTest : public ::testing::Test {
   }
   SampleStore tokenized(const std::string& file) const { return tokenized(file, options()); }
 
-  // The text of the sample, what is trained in [brackets].
+  // The text of the sample, with trained parts in [brackets].
   static std::string shown(const SampleStore& store, int64_t sample) {
     std::string text;
     std::vector<int32_t> ids;
@@ -108,7 +108,7 @@ class DatasetTest : public ::testing::Test {
     return all;
   }
 
-  // The sentence with which it fails; empty when it does not.
+  // The error message; empty if it does not fail.
   static std::string refusal(const std::function<void()>& deed, ExitCode code = ExitCode::bad_input) {
     try {
       deed();

@@ -17,7 +17,7 @@ class OpenDatasetTest : public testing::DatasetTest {
     write("info/dataset_info.json", "{\"d\": " + entry + "}");
     return open_dataset("d", path("info"));
   }
-  // Without the beginning, which is the same for all.
+  // The error message without its beginning, which is always the same.
   std::string refused(const std::string& entry) {
     const std::string what = refusal([&] { named(entry); });
     const std::string begin = path("info") + "/dataset_info.json: the dataset \"d\": ";
@@ -188,13 +188,13 @@ TEST_F(OpenDatasetTest, LlamaFactorysPretrainingSetsAreTexts) {
   write("info/other.json", R"([{"content":"x"}])");
   EXPECT_EQ(shown(tokenized(named(R"({"file_name": "other.json", "columns": {"prompt": "content"}})"))),
             (Shown{"[x" + eos + "]"}));
-  // Of a text file, each line is a sample under the column "text".
+  // Each line of a text file is a sample under the column "text".
   write("info/wiki.txt", "first line\n\nsecond: {line}\r\nthird");
   const SampleStore store = tokenized(named(R"({"file_name": "wiki.txt", "columns": {"prompt": "text"}})"));
   EXPECT_EQ(shown(store), (Shown{"[first line" + eos + "]", "[second: {line}" + eos + "]", "[third" + eos + "]"}));
   EXPECT_TRUE(store.is_text(0));
   EXPECT_EQ(store.place(1).line, 3);
-  EXPECT_NE(tokenized(path("info/wiki.txt")).fingerprint(), store.fingerprint());  // there it is one document
+  EXPECT_NE(tokenized(path("info/wiki.txt")).fingerprint(), store.fingerprint());  // there it is a single document
   EXPECT_NE(refused(R"({"file_name": "wiki.txt"})").find("is a text file, whose lines are its only column"),
             std::string::npos);
 }

@@ -1,4 +1,4 @@
-// Nothing that a folder of data holds is left out without a word.
+// No file in a folder of data is silently left out.
 #include "megatrain/dataset/folder_files.h"
 
 #include <sys/stat.h>
@@ -53,18 +53,18 @@ TEST_F(FolderFilesTest, ADeadLinkUnderTheNameOfADataFileIsRefused) {
 TEST_F(FolderFilesTest, MissingShardsAreRefusedByName) {
   write_all({"f/train-00000-of-00002.jsonl"});
   expect_parts(refusal([&] { open_dataset(path("f")); }), {"1 of 2 shards", path("f/train-00001-of-00002.jsonl")});
-  EXPECT_EQ(open_dataset(path("f/train-00000-of-00002.jsonl")).files.size(), 1u);  // named, so meant
+  EXPECT_EQ(open_dataset(path("f/train-00000-of-00002.jsonl")).files.size(), 1u);  // named explicitly
   write_all({"f/train-00001-of-00002.jsonl"});
   EXPECT_EQ(open_dataset(path("f")).files.size(), 2u);
 
-  write_all({"g/c4.00001-of-00003.json", "g/c4.00003-of-00003.json"});  // from 1
+  write_all({"g/c4.00001-of-00003.json", "g/c4.00003-of-00003.json"});  // numbered from 1
   expect_parts(refusal([&] { open_dataset(path("g")); }), {"2 of 3 shards", path("g/c4.00002-of-00003.json")});
   write_all({"g/c4.00002-of-00003.json"});
   EXPECT_EQ(open_dataset(path("g")).files.size(), 3u);
 
   write_all({"h/data/train-00000-of-00002-0a1b.jsonl", "h/data/test-00000-of-00001-9f.jsonl"});
   expect_parts(refusal([&] { open_dataset(path("h")); }), {"1 of 2 shards", path("h/data/train-00001-of-00002")});
-  EXPECT_EQ(open_dataset(path("h"), "", DatasetUse::evaluate).files.size(), 1u);  // that split is whole
+  EXPECT_EQ(open_dataset(path("h"), "", DatasetUse::evaluate).files.size(), 1u);  // that split is complete
 
   write_all({"info/i/a-00000-of-00002.json"});
   write("info/dataset_info.json", R"({"d": {"file_name": "i"}})");
@@ -75,7 +75,7 @@ TEST_F(FolderFilesTest, ShardsBeyondTheirOwnCountAreRefusedByName) {
   write_all({"f/train-00000-of-00002.jsonl", "f/train-00001-of-00002.jsonl", "f/train-00002-of-00002.jsonl"});
   expect_parts(refusal([&] { open_dataset(path("f")); }), {"more shards", path("f/train-00002-of-00002.jsonl")});
   fs::remove(path("f/train-00000-of-00002.jsonl"));
-  EXPECT_EQ(open_dataset(path("f")).files.size(), 2u);  // from 1
+  EXPECT_EQ(open_dataset(path("f")).files.size(), 2u);  // numbered from 1
   write_all({"f/train-00003-of-00002.jsonl"});
   expect_parts(refusal([&] { open_dataset(path("f")); }), {"more shards", path("f/train-00003-of-00002.jsonl")});
 }

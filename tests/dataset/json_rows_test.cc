@@ -20,7 +20,7 @@ class JsonRowsTest : public testing::DatasetTest {
     EXPECT_FALSE(rows.next());
     return all;
   }
-  // Of a file whose second line is bad, without its place.
+  // The error for a file whose second line is bad, without its location.
   std::string bad_line(const std::string& line) const {
     const std::string what = refusal([&] { read("{\"a\":1}\n" + line + "\n{\"a\":1}"); });
     const std::string where = path("rows.jsonl") + ":2: ";

@@ -31,7 +31,7 @@ std::vector<int32_t> random_lengths(uint64_t seed, int64_t count, int64_t most) 
 }
 
 TEST(Packing, APieceGoesIntoTheFullestSequenceThatHasRoomForIt) {
-  // room left after 6, 7, 4 in sequences of 10: 4, 3, 6
+  // space left after 6, 7, 4 in sequences of 10: 4, 3, 6
   const Packing packing = pack(pieces_of({6, 7, 4, 3, 4, 2}), 10, PackingOrder::as_given);
   EXPECT_EQ(samples_of(packing), (std::vector<std::vector<int64_t>>{{0, 2}, {1, 3}, {4, 5}}));
 }
@@ -69,7 +69,7 @@ TEST(Packing, EveryPieceStandsInOneSequenceAndNoneIsOverfull) {
   }
 }
 
-// No two sequences could be one: what best fit guarantees.
+// No two sequences could be merged into one, which best fit guarantees.
 TEST(Packing, RoomThatNothingFillsCostsNothing) {
   const auto pieces = pieces_of({6, 7, 4, 3, 4, 2});
   for (const PackingOrder order : {PackingOrder::as_given, PackingOrder::longest_first}) {

@@ -1,4 +1,4 @@
-// Samples of preferences are refused wherever they stand, with a command that keeps the whole better conversation.
+// Preference samples are refused wherever they occur, with a command that keeps the whole preferred conversation.
 #include "megatrain/dataset/preferences.h"
 
 #include "tests/dataset/dataset_fixture.h"
@@ -23,7 +23,7 @@ constexpr const char* kNoCommand =
     "\"user\", \"content\": QUESTION}, {\"role\": \"assistant\", \"content\": ANSWER}]}, or {\"prompt\": QUESTION, "
     "\"completion\": ANSWER}";
 
-// make_preference_goldens.py has run the commands.
+// make_preference_goldens.py ran the commands.
 TEST_F(PreferencesTest, TheCommandThatIsPrintedMakesTheWholeBetterConversation) {
   const nlohmann::json forms = testing::dataset_golden("preferences.json");
   EXPECT_GE(forms.size(), 25u);
@@ -51,9 +51,9 @@ TEST_F(PreferencesTest, WhereNoCommandIsSureTheSentenceSaysWhatASampleLooksLike)
   const std::string list = R"("chosen": [)" + user + "," + said + R"(], "rejected": [)" + user + "]}";
   for (const std::string& row : {"{" + pair,                                                   // no question
                                  R"({"prompt": "Q", "question": "P", )" + pair,                // two
-                                 R"({"prompt": "A", )" + pair,                                 // in the answer
-                                 R"({"prompt": "Q", "history": "before", )" + pair,            // of no known shape
-                                 R"({"messages": [)" + user + "," + said + "], " + pair,       // has an answer
+                                 R"({"prompt": "A", )" + pair,                                 // occurs in the answer
+                                 R"({"prompt": "Q", "history": "before", )" + pair,            // unknown shape
+                                 R"({"messages": [)" + user + "," + said + "], " + pair,       // already has an answer
                                  R"({"prompt": [{"role": "user", "content": "P"}], )" + list,  // two questions
                                  R"({"conversations": [{"from": "human", "value": "Q"}], )" + list,  // two ways
                                  std::string(R"({"prompt": "Q", "chosen": {"text": "A"}, "rejected": {"text": "B"}})"),
@@ -72,7 +72,7 @@ TEST_F(PreferencesTest, AreRefusedInAnyRowOfAnyFile) {
                              "\n";
   EXPECT_TRUE(refused(good + pair).starts_with(path("a.jsonl") + ":2: it has a chosen and a rejected answer"));
   EXPECT_TRUE(refused(good + judged).starts_with(path("a.jsonl") + ":2: \"label\" says whether"));
-  std::string many;  // more than are looked at for the form
+  std::string many;  // more rows than are examined to detect the format
   for (int i = 0; i < 1500; ++i) many += good;
   EXPECT_TRUE(refused(many + pair).starts_with(path("a.jsonl") + ":1501: it has a chosen and a rejected answer"));
   EXPECT_TRUE(refused(many + judged).starts_with(path("a.jsonl") + ":1501: \"label\" says whether"));

@@ -11,7 +11,7 @@ using Texts = std::vector<std::string>;
 
 class SampleBlocksTest : public testing::DatasetTest {
  protected:
-  // "FILE:LINE text" of every sample, or "FILE:LINE! what" of a bad one. Checks that reading on from after each block
+  // "FILE:LINE text" for every sample, or "FILE:LINE! what" for a bad one. Checks that continuing after each block
   // gives the rest, and that offsets are those of the file.
   Texts read(const std::vector<SampleFile>& files, const BlockLimits& limits, const ReadPlace& from = {}) {
     Texts all;
@@ -39,7 +39,7 @@ class SampleBlocksTest : public testing::DatasetTest {
     }
     return all;
   }
-  // The same whatever the block's size.
+  // Checks that the result does not depend on the block size.
   Texts read_all_ways(const std::vector<SampleFile>& files, int64_t sample_bytes = 1000,
                       int64_t document_bytes = 1000) {
     const Texts all = read(files, {4096, sample_bytes, document_bytes});

@@ -1,4 +1,4 @@
-// Each form of sample to its text and mask, and each bad sample to its sentence.
+// Every sample format gives its text and mask, and every bad sample its error message.
 #include "megatrain/dataset/sample_form.h"
 
 #include "tests/dataset/dataset_fixture.h"
@@ -12,7 +12,7 @@ using Shown = std::vector<std::string>;
 
 class SampleFormTest : public testing::DatasetTest {
  protected:
-  // The sentence, without the file's name, with which the second line is refused; the first is good.
+  // The error message for the second line, without the file's name; the first line is good.
   std::string bad_line(const std::string& line,
                        const std::string& good = R"({"messages":[{"role":"user","content":"a"},)"
                                                  R"({"role":"assistant","content":"b"}]})") {
@@ -68,7 +68,7 @@ TEST_F(SampleFormTest, AWeightOtherThanZeroAndOneIsRefused) {
   }
 }
 
-// Rendered by a template that knows texts alone.
+// Rendered by a template that supports only text.
 TEST_F(SampleFormTest, AnAnswerThatTheTemplateDropsOrPrintsAsPythonIsRefused) {
   const ChatTemplate texts(
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string or loop.first %}"
@@ -125,7 +125,7 @@ TEST_F(SampleFormTest, IntegersOfAnySizeKeepTheirDigits) {
   const SampleStore store = tokenize(open_dataset(file), model(&printing), options()).value();
   EXPECT_EQ(shown(store), (Shown{R"([{"n": 123456789012345678901234567890}])" + turn("user", "Q") +
                                  answer(numbers + "15511210043330985984000000")}));
-  // ShareGPT's calls and tools are JSON inside a text.
+  // ShareGPT stores calls and tools as JSON inside a string.
   const std::string shared =
       write("b.jsonl", R"({"conversations":[{"from":"human","value":"Q"},{"from":"function_call","value":)"
                        R"("{\"name\": \"f\", \"arguments\": {\"a\": 18446744073709551616}}"}]})");
@@ -157,7 +157,7 @@ TEST_F(SampleFormTest, ColumnsThatHoldTextAndAreNotReadAreNamedOnceWithAPlace) {
                                             R"({"question":"Q","answer":"A","id":8,"note":"see","choices":["x","y"]})"
                                             "\n"
                                             R"({"question":"Q","answer":"A","note":"again"})");
-  for (int time = 0; time < 2; ++time) {  // the second time the store is there
+  for (int time = 0; time < 2; ++time) {  // the second time the store exists
     ::testing::internal::CaptureStderr();
     tokenized(file);
     const std::string said = ::testing::internal::GetCapturedStderr();
@@ -339,7 +339,7 @@ TEST_F(SampleFormTest, IdsAndMasksAreThoseOfTransformersWhereTokensStraddleToo) 
   const nlohmann::json golden = testing::dataset_golden("dataset.json");
   const ChatTemplate tags = testing::template_of("generation_tags");
   const ChatTemplate straddling(golden["straddling"].get<std::string>(), "straddling", {{"eos_token", "<|im_end|>"}});
-  int trained_before = 0;  // tokens that begin before the span they are trained in
+  int trained_before = 0;  // tokens that begin before the span in which they are trained
   for (const auto& each : golden["cases"]) {
     SCOPED_TRACE(each["messages"].dump());
     const std::string file =

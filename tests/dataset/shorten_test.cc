@@ -14,7 +14,7 @@ struct Turn {
   int64_t prompt = 0, answer = 0;
 };
 
-// Prompts and answers of a conversation, every token another number.
+// Prompts and answers of a conversation; every token is a different number.
 std::vector<uint32_t> entries_of(const std::vector<Turn>& turns) {
   std::vector<uint32_t> entries;
   for (const Turn& turn : turns) {
@@ -24,7 +24,7 @@ std::vector<uint32_t> entries_of(const std::vector<Turn>& turns) {
   return entries;
 }
 
-// LLaMA-Factory's documented rule for one turn: (prompt, answer) that fit into `room`.
+// LLaMA-Factory's documented rule for one turn: the (prompt, answer) lengths that fit into `room`.
 Turn cut(Turn turn, int64_t room) {
   int64_t most = 0;
   if (turn.answer * 2 < room) {
@@ -74,7 +74,7 @@ TEST(ShortenTurns, KeepsAnAnswerWhosePromptAloneIsTooLong) {
   EXPECT_EQ(kept[0], 0u);
   shorten_turns(entries_of({{5000, 10}}), 100, true, kept);
   EXPECT_EQ(answer(), 10);
-  EXPECT_EQ(kept[89], 4999u);  // what stands next to the answer
+  EXPECT_EQ(kept[89], 4999u);  // the part next to the answer
   shorten_turns(entries_of({{5000, 5000}}), 100, false, kept);
   EXPECT_EQ(answer(), 50);
 }

@@ -10,7 +10,7 @@ using Splits = std::map<std::string, Names>;
 
 class SplitsTest : public testing::DatasetTest {
  protected:
-  // The splits of a folder whose own path has the words of others.
+  // The splits in a folder whose own path contains the names of other splits.
   Splits splits(const Names& files) const {
     const std::string folder = "/dev/base-test";
     Names paths;
@@ -23,7 +23,7 @@ class SplitsTest : public testing::DatasetTest {
   }
 };
 
-// What `datasets` 5.2 gives for the same names (get_data_patterns), but for upper case.
+// Equals what `datasets` 5.2 gives for the same names (get_data_patterns), except for upper case.
 TEST_F(SplitsTest, AreToldByNamesAsTheDatasetsLibraryTellsThem) {
   EXPECT_EQ(splits({"a.jsonl", "b/c.jsonl", "constraint.jsonl", "latest.jsonl"}), Splits{});
   EXPECT_EQ(splits({"other.jsonl", "sub/my-dev.jsonl", "test.jsonl", "train.jsonl"}),
@@ -62,7 +62,7 @@ TEST_F(SplitsTest, AFolderIsTrainedOnAsItsTrainSplitAndEvaluatedAsTheOthers) {
   const Dataset eval = open_dataset(path("f"), "", DatasetUse::evaluate);
   EXPECT_EQ(eval.files, Names{path("f/dev.jsonl")});
   EXPECT_NE(split_sentence(eval).find("f/test.jsonl"), std::string::npos);
-  EXPECT_EQ(open_dataset(path("f/test.jsonl")).files, Names{path("f/test.jsonl")});  // named, so meant
+  EXPECT_EQ(open_dataset(path("f/test.jsonl")).files, Names{path("f/test.jsonl")});  // a file named explicitly is read
 
   for (const char* const name : {"g/train-0.jsonl", "g/train-1.jsonl"}) write(name, "{}");
   EXPECT_EQ(open_dataset(path("g")).files.size(), 2u);
@@ -80,7 +80,7 @@ TEST_F(SplitsTest, AFolderWithoutTheSplitIsRefusedWithTheFilesToChooseFrom) {
     EXPECT_NE(eval.find(part), std::string::npos) << eval;
 }
 
-// One rule decides for all files, so a file may have the word of a split and be in none.
+// A single rule decides for all files, so a file may have a split's name in its own and still be in none.
 TEST_F(SplitsTest, ARefusedFolderNamesTheFilesThatLookLikeTheSplitFirst) {
   for (const char* const name : {"f/train/a.jsonl", "f/a.jsonl", "f/val.jsonl"}) write(name, "{}");
   for (const char* const name : {"g/data/train-00000-of-00001.jsonl", "g/dev.jsonl"}) write(name, "{}");
@@ -105,7 +105,7 @@ TEST_F(SplitsTest, OtherSplitsAreNoPartOfTheTokenisedDataset) {
   EXPECT_NE(tokenized(eval).fingerprint(), all);
 }
 
-// LLaMA-Factory trains on all files of a folder that dataset_info.json names.
+// LLaMA-Factory trains on all files in a folder that dataset_info.json names.
 TEST_F(SplitsTest, AFolderThatLlamaFactoryNamesIsReadWholeWithAWarning) {
   for (const char* const name : {"info/f/train.jsonl", "info/f/test.jsonl"}) write(name, "{}");
   write("info/dataset_info.json", R"({"d": {"file_name": "f"}})");

@@ -1,4 +1,4 @@
-// Tokenising as a deed: bad samples, threads, blocks, interruptions, the cache.
+// The process of tokenising: bad samples, threads, blocks, interruptions, the cache.
 #include "megatrain/dataset/tokenize_dataset.h"
 
 #include <sys/wait.h>
@@ -20,7 +20,7 @@ using testing::read_bytes;
 
 class TokenizeTest : public testing::DatasetTest {
  protected:
-  // Conversations of many lengths, some of them bad, in lines and in an array.
+  // Conversations of many lengths, some of them bad, as JSONL and as a JSON array.
   std::vector<std::string> write_many(int count) {
     std::string lines, array = "[";
     for (int i = 0; i < count; ++i) {
@@ -95,7 +95,7 @@ TEST_F(TokenizeTest, BadSamplesAreSkippedUpToTheBoundAndListed) {
   EXPECT_EQ(store.samples(), 3);
   ASSERT_EQ(store.bad().size(), 2u);
   EXPECT_EQ(sentence_of(store.bad()[1]), file + ":4: \"text\" is a number, where text is expected");
-  how.skip_bad = 0;  // what was made is not good enough now
+  how.skip_bad = 0;  // what was made before has too many bad samples now
   EXPECT_EQ(refusal([&] { tokenized(file, how); }),
             first + " It is the first of 2 bad samples so far, and 0 may be skipped.");
 }
@@ -153,7 +153,7 @@ TEST_F(TokenizeTest, GoingOnAfterAnyBlockGivesTheSameBytes) {
         }
       }
       writer.save();
-      // A block that was written and not saved, as by a process that was killed.
+      // A block that was written but not saved, as by a process that was killed.
       if (blocks.next(block)) writer.add(encoder.encode(block), block.after);
     }
     std::ofstream(partial + "/journal.jsonl", std::ios::app) << "[0,12,1";
@@ -181,7 +181,7 @@ TEST_F(TokenizeTest, AStopKeepsWhatIsDone) {
   EXPECT_LT(seen, 0.2);
   stop = 0;
   how.progress = [&](double fraction, int64_t) {
-    EXPECT_TRUE(fraction > seen || fraction == 1) << fraction;  // it went on from there
+    EXPECT_TRUE(fraction > seen || fraction == 1) << fraction;  // it resumed from there
     seen = fraction;
   };
   EXPECT_EQ(made(how), expected);
@@ -213,7 +213,7 @@ TEST_F(TokenizeTest, AProcessKilledAnywhereIsGoneOnFrom) {
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "it was done before it could be killed";
-    EXPECT_GE(saves(), before + 3);  // nothing saved is lost
+    EXPECT_GE(saves(), before + 3);  // nothing that was saved is lost
     before = saves();
   }
   EXPECT_EQ(made(how), expected);
@@ -397,7 +397,7 @@ TEST_F(TokenizeTest, AStoreThatIsNotAsItWasWrittenIsMadeAgain) {
     EXPECT_TRUE(made(in_cache("cache")) == expected) << "damage " << number;
     ++number;
   }
-  // Records that agree with their checksum are looked at all the same.
+  // Records that match their checksum are checked nevertheless.
   std::string records = read_bytes(store + "/samples.bin");
   records[24 + 5] = '\x7f';  // the end of the second sample
   std::ofstream(store + "/samples.bin", std::ios::binary) << records;
@@ -417,7 +417,7 @@ TEST_F(TokenizeTest, AJournalOrFilesThatAreDamagedAreNotGoneOnWith) {
       [&] { std::filesystem::resize_file(partial + "/samples.bin", 24); },
       [&] {
         std::string journal = read_bytes(partial + "/journal.jsonl");
-        journal.at(journal.find(',') + 1) = '9';  // where in the file to go on
+        journal.at(journal.find(',') + 1) = '9';  // the offset to continue at
         std::ofstream(partial + "/journal.jsonl", std::ios::binary) << journal;
       },
   };
@@ -451,7 +451,7 @@ TEST_F(TokenizeTest, WhatKilledProcessesLeftIsRemovedWhenNoneHoldsItOrWillGoOn) 
   ASSERT_TRUE(lock.try_lock());
   tokenized(file);
   EXPECT_FALSE(std::filesystem::exists(unsaved));
-  EXPECT_TRUE(std::filesystem::exists(saved));  // it can be gone on with
+  EXPECT_TRUE(std::filesystem::exists(saved));  // it can be resumed
   EXPECT_FALSE(std::filesystem::exists(old));
   EXPECT_TRUE(std::filesystem::exists(held));
   EXPECT_FALSE(std::filesystem::exists(damaged));

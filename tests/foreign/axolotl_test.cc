@@ -16,7 +16,7 @@
 namespace megatrain {
 namespace {
 
-// Sets of samples that are all as long, and a tiny model that reads them.
+// Datasets whose samples all have the same length, and a tiny model that reads them.
 class Axolotl : public ChatFixture {
  protected:
   static constexpr int64_t kSamples = 2000;
@@ -116,7 +116,7 @@ TEST(AxolotlDefaults, AMinimalFileHasTheirsNotOurs) {
   EXPECT_EQ(config.data.overlong, "drop");
   EXPECT_EQ(config.seed, 42u);
   EXPECT_EQ(config.precision, "bf16");
-  EXPECT_EQ(config.checkpoint.every_part, 1);  // an epoch
+  EXPECT_EQ(config.checkpoint.every_part, 1);  // one epoch
   EXPECT_EQ(config.checkpoint.keep, 4);
   EXPECT_EQ(config.conventions, "axolotl");
   EXPECT_EQ(config.run_dir, "./model-out");
@@ -131,7 +131,7 @@ TEST(AxolotlRates, WarmupIsRoundedDownOneStepIsTwoAndTheDefaultIsAtMostAHundred)
     return warmup_steps(learning_rate_of(config));
   };
   EXPECT_EQ(warmup({{"warmup_ratio", "0.1"}}, 199), 19);
-  EXPECT_EQ(warmup({{"warmup_ratio", "0.1"}}, 19), 2);  // one is two
+  EXPECT_EQ(warmup({{"warmup_ratio", "0.1"}}, 19), 2);  // one step becomes two
   EXPECT_EQ(warmup({{"warmup_ratio", "0.1"}}, 9), 0);
   EXPECT_EQ(warmup({{"warmup_ratio", "-"}}, 1000), 30);
   EXPECT_EQ(warmup({{"warmup_ratio", "-"}}, 10000), 100);

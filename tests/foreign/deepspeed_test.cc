@@ -9,7 +9,7 @@ namespace {
 
 class DeepSpeedFile : public testing::Test {
  protected:
-  // What is said of the stock file of LLaMA-Factory beside this configuration.
+  // What is reported about LLaMA-Factory's stock file beside this configuration.
   std::string beside(const std::string& text) const {
     write_bytes(path_, text);
     return refusal(with(supervised(), {{"deepspeed", path_}}));

@@ -1,4 +1,4 @@
-// The tables of docs/coming-from.md that say what LLaMA-Factory's and Axolotl's example files are here.
+// The tables in docs/coming-from.md that show what LLaMA-Factory's and Axolotl's example files become here.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kTrainedHead = "| example | samples a step | steps | warmup | highest rate | last rate |";
 constexpr const char* kRefusedHead = "| example | refused for |";
 
-// The rows of the tables with this head, in order.
+// The rows of the tables with this header, in order.
 std::vector<std::string> rows_under(const std::string& head) {
   std::ifstream page(in_repository("docs/coming-from.md"));
   EXPECT_TRUE(page.good());
@@ -29,7 +29,7 @@ std::vector<std::string> rows_under(const std::string& head) {
   for (std::string line; std::getline(page, line);) {
     if (line == head) {
       inside = true;
-      std::getline(page, line);  // the rule under the head
+      std::getline(page, line);  // the rule under the header
     } else if (inside && line.starts_with("|")) {
       rows.push_back(line);
     } else {
@@ -49,7 +49,7 @@ std::string row_of(const char* trainer, const std::string& name, const std::vect
                      warmup_steps(schedule), config.optim.lr, learning_rate(schedule, config.steps));
 }
 
-// `rows` are those of an epoch.
+// `rows` is the number of rows in an epoch.
 template <class Rules>
 void expect_rules(const TrainConfig& config, const Rules& theirs, int64_t rows) {
   const int64_t steps = theirs.steps(rows);
@@ -86,7 +86,7 @@ class ExampleTable : public ChatFixture {
     write(name, rows.dump());
   }
 
-  // Fills in the run's steps; gives back the rows of an epoch, samples or packed sequences.
+  // Sets the run's steps. Returns the rows of an epoch: samples or packed sequences.
   int64_t count_steps(TrainConfig& config) {
     TrainConfig here = config;
     here.model.path = "";
@@ -108,7 +108,7 @@ TEST_F(ExampleTable, HasTheStepsRatesAndWarmupOfTheirRulesWhichAreOurs) {
   for (const Example& example : trained_examples()) {
     SCOPED_TRACE(example.name);
     TrainConfig config = parse(example.keys, example.words);
-    if (config.data.packing) continue;  // the number of sequences is not theirs
+    if (config.data.packing) continue;  // packing gives another number of sequences than theirs
     const int64_t samples = count_steps(config);
     const TheirRules theirs(example.keys);
     expect_rules(config, theirs, samples);

@@ -15,7 +15,7 @@
 namespace megatrain {
 namespace {
 
-// The demonstration sets with their numbers of samples, and a tiny model that reads them.
+// LLaMA-Factory's demo datasets with their numbers of samples, and a tiny model that reads them.
 class Factory : public ChatFixture {
  protected:
   void SetUp() override {
@@ -63,7 +63,7 @@ TEST_F(Factory, SixteenOfTheirExamplesHaveTheirSamplesStepsRatesAndWarmup) {
     EXPECT_EQ(config.batch, theirs.samples_a_step());
     EXPECT_EQ(config.micro_batch, theirs.whole("per_device_train_batch_size", 8));
     EXPECT_EQ(config.seq_len, theirs.whole("cutoff_len", 2048));
-    EXPECT_EQ(config.data.packing, theirs.text("stage", "sft") == "pt");  // packing is on in pre-training alone
+    EXPECT_EQ(config.data.packing, theirs.text("stage", "sft") == "pt");  // packing is on only in pre-training
     EXPECT_EQ(config.data.info, theirs.text("dataset_dir", "data"));
     EXPECT_EQ(config.data.max_samples, theirs.whole("max_samples", 0));
     EXPECT_EQ(config.data.eval_split, theirs.number("val_size", 0));
@@ -94,14 +94,14 @@ TEST_F(Factory, SixteenOfTheirExamplesHaveTheirSamplesStepsRatesAndWarmup) {
     again.stage = config.stage;
     EXPECT_EQ(again, config);
 
-    if (config.data.packing) continue;  // the number of sequences is not theirs, and the table says so
+    if (config.data.packing) continue;  // packing gives another number of sequences than theirs, and the table says so
     RunData data = open(config);
     const int64_t samples = samples_of(theirs.text("dataset", ""), theirs.whole("max_samples", 0));
     ASSERT_EQ(data.train_samples->counts().samples, samples);
     const int64_t steps = theirs.steps(samples), epoch = theirs.steps_an_epoch(samples);
     config.steps = steps_of_run(config, *data.train);
     EXPECT_EQ(config.steps, steps);
-    // Whole steps, and one of what is left at the end of every epoch.
+    // Full steps, plus one for the remainder at the end of every epoch.
     for (const int64_t step : {int64_t{0}, epoch - 2, epoch - 1, epoch, 2 * epoch - 1}) {
       if (step < 0 || step >= steps) continue;
       const bool last = (step + 1) % epoch == 0;
@@ -172,7 +172,7 @@ TEST(FactoryRates, AreThoseOfTransformersScheduleFunctions) {
         has(refusal(with(supervised(), {{"lr_scheduler_type", "cosine_with_min_lr"}, {"lr_scheduler_kwargs", kwargs}})),
             "expected"))
         << kwargs;
-  // get_constant_schedule knows no warmup; 0.07 * 100 is a little more than 7.
+  // get_constant_schedule has no warmup; 0.07 * 100 is slightly more than 7.
   EXPECT_DOUBLE_EQ(learning_rate(rates({{"lr_scheduler_type", "constant"}}, 100), 1), 1e-5);
   EXPECT_EQ(warmup_steps(rates({{"warmup_ratio", "0.07"}}, 100)), 8);
 }
@@ -228,7 +228,7 @@ TEST(FactoryDefaults, OneKeyOfTheirsInAFileOfOursChangesThatKeyAlone) {
   config.translation = "";
   config.names = {};
   EXPECT_EQ(config, parse_config(ours, "c.yaml"));
-  // without a key of ours it is theirs, however few keys it has
+  // without any key of ours it is read as theirs, however few keys it has
   EXPECT_EQ(parse_config("cutoff_len: 512\ndataset: d\nseed: 3\n", "c.yaml", {"--model.path=m"}).batch, 8);
 }
 
@@ -312,7 +312,7 @@ TEST(FactoryHints, ComeOnlyForNamesThatAreNear) {
   EXPECT_TRUE(unknown("adapter").ends_with("unknown key 'adapter'; it is a key of Axolotl"));
   for (const char* far : {"rank", "vision", "colour_of_the_model", "xy", "planetary"})
     EXPECT_TRUE(unknown(far).ends_with("`megatrain train --help` lists the keys")) << unknown(far);
-  // and in a file of ours
+  // also in a file of ours
   for (const char* far : {"rank", "adapter", "optim.momentum", "vision_model"}) {
     try {
       parse_config(fmt::format("model.path: m\nsteps: 1\n{}: 1\n", far), "c.yaml");
@@ -428,7 +428,7 @@ TEST(FactorySaves, MayBeAPartOfTheRunOrEveryEpoch) {
   EXPECT_EQ(every({{"optim", "paged_adamw_8bit"}}).state.moments, "int8");
 }
 
-// `model: NAME` beside train_dataset and sections of plugins.
+// `model: NAME` beside train_dataset and plugin sections.
 TEST(FactoryV1, HasItsOwnDefaultsAndRefusals) {
   const Keys stock = {{"model", "Org/Name"},
                       {"model_class", "llm"},
@@ -490,11 +490,11 @@ TEST(FactoryEvaluation, HappensWhenTheirStrategySays) {
 TEST_F(Factory, AFractionForEvaluationIsRoundedUpAsTheirsIs) {
   const Keys keys = with(supervised(), {{"val_size", "0.1"}, {"gradient_accumulation_steps", "1"}});
   RunData data = open(parse(keys));
-  EXPECT_EQ(data.eval_samples->counts().samples, 109);  // of 1090
+  EXPECT_EQ(data.eval_samples->counts().samples, 109);  // 10% of 1090
   RunData other = open(parse(with(keys, {{"val_size", "0.03"}})));
-  EXPECT_EQ(other.eval_samples->counts().samples, 33);  // 32.7
+  EXPECT_EQ(other.eval_samples->counts().samples, 33);  // 32.7, rounded up
   RunData more = open(parse(with(keys, {{"dataset", "identity"}, {"val_size", "0.1"}})));
-  EXPECT_EQ(more.eval_samples->counts().samples, 10);  // 9.1
+  EXPECT_EQ(more.eval_samples->counts().samples, 10);  // 9.1, rounded up
 }
 
 }  // namespace

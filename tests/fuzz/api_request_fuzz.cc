@@ -1,4 +1,4 @@
-// Any bytes are the body of a request: refused with an ApiError of status 400, whose body is JSON, or read.
+// Any bytes as the body of a request are either parsed, or refused with an ApiError of status 400 whose body is JSON.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// Any bytes are a template that is refused with an Error, or one that renders text whose spans lie inside it.
+// Any bytes as a template are either refused with an Error, or render text whose spans lie inside it.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// Any bytes after the first, which says whether they are JSON and how large a block is, are files of samples that are
-// read in blocks of any size alike; each sample is refused with an Error or becomes messages or text.
+// The first byte chooses between JSON and text, and the block size. Any bytes after it are read as files of samples,
+// with the same result for every block size. Each sample is refused with an Error or becomes messages or text.
 #include <unistd.h>
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace {
 
 using namespace megatrain;
 
-// Gone when the program ends.
+// Removed when the program ends.
 struct ScratchFile {
   std::string path = (std::filesystem::temp_directory_path() / ("dataset_fuzz." + std::to_string(::getpid()))).string();
   ~ScratchFile() { std::filesystem::remove(path); }

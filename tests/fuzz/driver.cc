@@ -1,11 +1,11 @@
-// Runs a fuzz target without libFuzzer, with any compiler: every file of the corpus, then mutations of them that the
-// seed determines. It understands libFuzzer's options of the same names, so that one command line serves both.
+// Runs a fuzz target without libFuzzer, with any compiler: every file of the corpus, then mutations of them determined
+// by the seed. It accepts libFuzzer's options of the same names, so that one command line works for both.
 //
 //   NAME_fuzz [-seed=N] [-runs=N] [-max_total_time=SECONDS] [-max_len=BYTES] FILE-OR-FOLDER…
 //
-// The target runs in a child process. When the child dies, or works longer than 20 s of CPU time on one input, that
-// input stays in crash-NAME_fuzz in the current directory, and the exit status is 1; given as FILE with -runs=0, it is
-// run alone.
+// The target runs in a child process. If the child dies, or spends more than 20 s of CPU time on one input, that input
+// is kept as crash-NAME_fuzz in the current directory, and the exit status is 1. To run it alone, pass it as FILE with
+// -runs=0.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -32,11 +32,11 @@ namespace {
 
 using Bytes = std::string;
 
-constexpr int kMostSeconds = 20;  // of CPU time, for one input
+constexpr int kMostSeconds = 20;  // of CPU time, per input
 
 struct Options {
   uint64_t seed = 1;
-  int64_t runs = INT64_MAX;  // of mutations
+  int64_t runs = INT64_MAX;  // number of mutations
   double max_total_seconds = 5;
   size_t max_len = 4096;
   std::vector<std::string> corpus;
@@ -76,7 +76,7 @@ Options read_options(int count, char** words) {
   return options;
 }
 
-// In the order of their names, so that a seed means the same inputs everywhere.
+// Sorted by name, so that a seed means the same inputs everywhere.
 std::vector<Bytes> read_corpus(const std::vector<std::string>& places) {
   std::vector<std::string> paths;
   for (const std::string& place : places) {
@@ -102,7 +102,7 @@ class Mutator {
   Mutator(const std::vector<Bytes>& corpus, const Options& options)
       : corpus_(corpus), max_len_(options.max_len), random_(options.seed) {}
 
-  // A file of the corpus after a few changes.
+  // A corpus file with a few changes.
   Bytes next() {
     Bytes bytes = corpus_[below(corpus_.size())];
     if (bytes.size() > max_len_) bytes = bytes.substr(below(4) == 0 ? below(bytes.size()) : 0, max_len_);
@@ -120,7 +120,7 @@ class Mutator {
   }
 
   void change(Bytes& bytes) {
-    // What parsers treat apart: quotes and brackets, numbers at the edge of a type, broken UTF-8, signs of a template.
+    // What parsers treat specially: quotes and brackets, numbers at the edge of a type, broken UTF-8, template syntax.
     static const std::vector<std::string_view> kWords = {"\"",
                                                          "\\",
                                                          "{",
@@ -176,7 +176,7 @@ class Mutator {
       case 5: bytes.insert(at, piece(corpus_[below(corpus_.size())])); break;
       case 6: bytes.insert(at, piece(bytes)); break;
       case 7: bytes.resize(at); break;
-      default: {  // a number is the likeliest place of a wrong size
+      default: {  // numbers are the likeliest place for a wrong size
         const size_t digit = bytes.find_first_of("0123456789", at);
         if (digit == Bytes::npos) break;
         bytes.replace(digit, 1 + below(3), std::to_string(random_() >> below(64)));
@@ -189,7 +189,7 @@ class Mutator {
   std::mt19937_64 random_;
 };
 
-// The input that is being run, in a file that outlives this process.
+// The input being run, in a file that outlives this process.
 class CurrentInput {
  public:
   explicit CurrentInput(std::string path) : path_(std::move(path)) {
@@ -221,7 +221,7 @@ int run(const Options& options, const std::vector<Bytes>& corpus, const CurrentI
     const double start = cpu_seconds();
     const itimerval limit{.it_interval = {}, .it_value = {.tv_sec = kMostSeconds, .tv_usec = 0}};
     ::setitimer(ITIMER_PROF, &limit, nullptr);  // ends the process
-    // A copy of its own size, so that reading past its end is seen.
+    // A copy of exactly this size, so that reads past its end are detected.
     const std::vector<uint8_t> copy(bytes.begin(), bytes.end());
     LLVMFuzzerTestOneInput(copy.data(), copy.size());
     slowest = std::max(slowest, cpu_seconds() - start);
@@ -243,7 +243,7 @@ int run(const Options& options, const std::vector<Bytes>& corpus, const CurrentI
 int main(int count, char** words) {
   const Options options = read_options(count, words);
   const std::string name = std::filesystem::path(words[0]).filename().string();
-  const std::vector<Bytes> corpus = read_corpus(options.corpus);  // before its file, which may be one of them, is cut
+  const std::vector<Bytes> corpus = read_corpus(options.corpus);  // may hold our own output file, so read it first
   const CurrentInput current("crash-" + name);
   const pid_t child = ::fork();
   if (child < 0) usage("cannot start a process");

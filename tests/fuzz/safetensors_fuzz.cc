@@ -1,4 +1,4 @@
-// Any bytes are a file that is refused with an Error, or one whose every tensor can be read whole.
+// Any bytes as a file are either refused with an Error, or every tensor can be read whole.
 #include <cstddef>
 #include <cstdint>
 #include <vector>

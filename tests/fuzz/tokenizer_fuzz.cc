@@ -1,6 +1,6 @@
-// Any text after a first byte, which chooses a tokenizer, is refused as not UTF-8, or becomes tokens whose ranges stay
-// inside it and which decode. Any bytes that start with '{' are a tokenizer.json that is refused with an Error, or one
-// that encodes.
+// The first byte chooses a tokenizer. Any text after it is refused as invalid UTF-8, or becomes tokens that decode and
+// whose ranges stay inside it. Bytes that start with '{' are read as a tokenizer.json, which is refused with an Error
+// or encodes.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// Stop strings in text that comes in pieces.
+// Stop strings in text that arrives in pieces.
 #include "megatrain/generate/answer_text.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace megatrain {
 namespace {
 
-// All that passes when the text comes in pieces of `size` bytes; "|" marks where it stopped.
+// Everything that passes if the text arrives in pieces of `size` bytes; "|" marks where it stopped.
 std::string pass(const std::vector<std::string>& stops, const std::string& text, size_t size) {
   StopText stop(stops);
   std::string out;

@@ -1,5 +1,5 @@
-// Logits through the cache: those of transformers, the bits of the training step's forward, and no token computed
-// twice.
+// Logits computed through the cache: equal to transformers' and, bit for bit, to those of a training step's forward. No
+// token is computed twice.
 #include "megatrain/generate/cached_forward.h"
 
 #include <cmath>
@@ -35,7 +35,7 @@ TEST(CachedForward, LogitsAreThoseOfTransformersAtTheFirstAndTheLastToken) {
       };
       int64_t position = static_cast<int64_t>(prompt.size());
       near(forward.run({{.sequence = 1, .position = 0, .ids = prompt, .logits = true}}), "first_logits");
-      // Begun anew: a model may have other angles in the whole text than in the prompt.
+      // Starts over: a model may use other RoPE angles for the whole text than for the prompt.
       const int64_t length = std::ssize(prompt) + std::ssize(ids) - 1;
       const auto feed = [&](int64_t at, std::span<const int32_t> some, bool logits) {
         return forward.run({{.sequence = 1, .position = at, .ids = some, .logits = logits, .length = length}});
@@ -51,7 +51,7 @@ ModelShape one_document(const std::vector<int32_t>& ids, DType dtype) {
   return {.dtype = dtype, .tokens = std::ssize(ids), .positions = std::ssize(ids)};
 }
 
-// Logits of every token of one document by the templates of a training step; `built` is for one_document().
+// Logits of every token of one document, computed by the phases of a training step; `built` is for one_document().
 std::vector<float> training_logits(TinyModel& model, const Model& built, const std::vector<int32_t>& ids) {
   const ModelConfig& c = model.config;
   const DType dtype = built.shape.dtype;
@@ -186,7 +186,7 @@ TEST(CachedForward, RaggedFeedsOfOnePassGiveTheBitsOfEachAlone) {
   }
 }
 
-// Rows of every product and of attention, of the calls since the last time.
+// Rows of every matmul and of attention, in the calls since the last query.
 int64_t rows_computed(OpNotes& notes) {
   int64_t rows = 0;
   for (const OpNote& note : notes.take()) {
@@ -200,7 +200,7 @@ TEST(CachedForward, EveryTokenIsComputedOnceAndLogitsAreMadeForTheLastAlone) {
   OpNotes notes;
   CachedForward forward(*model.device, notes, model.config, model.records, kRoomyCache);
   const int64_t products = 4 * model.config.layers;  // qkv, o, gate and up, down
-  const int64_t pieces = [&] {                       // the head's products, of one row each
+  const int64_t pieces = [&] {                       // the head's matmuls, of one row each
     forward.run({{0, 0, std::vector<int32_t>{1}, true}});
     return rows_computed(notes) - products;
   }();

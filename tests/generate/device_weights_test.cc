@@ -1,4 +1,4 @@
-// Weights that stream arrive before they are read and stay until they were, whatever the memory and whoever is slow.
+// Streamed weights arrive before they are read and stay until they have been, for any amount of memory and any delay.
 #include "megatrain/generate/device_weights.h"
 
 #include <chrono>
@@ -11,7 +11,7 @@
 namespace megatrain::generation {
 namespace {
 
-// A stream that waits for it is late.
+// Delays every stream that waits for it.
 class Delay {
  public:
   explicit Delay(Device& device) : stream_(device.make_host_stream("delay")), event_(device.make_host_event()) {
@@ -35,7 +35,7 @@ class Passes {
         weights_(device_, ranges, memory_bytes, false, static_cast<int64_t>(at_once)),
         compute_(device_.make_stream("compute")) {}
 
-  // Reads some ranges, a few held at once, chosen by the seed; what was read must be the records' bytes.
+  // Reads ranges chosen by the seed, a few held at once. The bytes read must be the records'.
   void run(uint64_t seed) {
     std::vector<DeviceWeights::Turn> turns;
     for (size_t range = 0; range < ranges_.size(); ++range) {
@@ -53,7 +53,7 @@ class Passes {
     for (size_t i = turns.size() - std::min(at_once_, turns.size()); i < turns.size(); ++i)
       weights_.done(*compute_, turns[i].range);
     compute_->synchronize();
-    weights_.copies().synchronize();  // what comes ahead of the next pass, and its delay
+    weights_.copies().synchronize();  // the fetches ahead of the next pass, and their delay
     for (size_t i = 0; i < turns.size(); ++i) {
       const WeightRange& range = ranges_[turns[i].range];
       EXPECT_EQ(std::memcmp(read[i].data(), range.record->weights() + range.begin, read[i].size()), 0)
@@ -64,7 +64,7 @@ class Passes {
   const DeviceWeights& weights() const { return weights_; }
 
  private:
-  // Filled once the stream is done.
+  // The result is filled in once the stream is done.
   std::vector<std::byte> read(const DeviceWeights::Turn& turn) {
     const int64_t bytes = ranges_[turn.range].bytes, half = bytes / 2;
     const std::byte* at = weights_.take(*compute_, turn.range);
@@ -86,7 +86,7 @@ class Passes {
 
 TEST(DeviceWeights, EveryWindowReadsTheRecordsBytesWhoeverIsSlow) {
   TinyModel model("llama_packed", {{"num_hidden_layers", 5}});
-  std::vector<WeightRange> ranges;  // whole records, and one in two unlike pieces
+  std::vector<WeightRange> ranges;  // whole records, and one in two pieces of different size
   int64_t all = 0, largest = 0;
   for (size_t r = 1; r + 1 < model.records.size(); ++r) {
     const int64_t bytes = model.records[r].weight_bytes(), cut = r == 2 ? bytes / 3 : bytes;

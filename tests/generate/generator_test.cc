@@ -1,4 +1,4 @@
-// What is generated: as transformers does it, and the same however it is computed.
+// Generated text equals transformers', and does not depend on how it is computed.
 #include "megatrain/generate/generator.h"
 
 #include "tests/generate/tiny_models.h"
@@ -7,7 +7,7 @@
 namespace megatrain::generation {
 namespace {
 
-// Under a sanitizer fewer sizes: they differ in the bytes a pass moves, not in its threads.
+// Fewer sizes under a sanitizer: sizes change the bytes that a pass moves, not its threads.
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kChunkTokens[] = {7};
 constexpr int64_t kExpertsOfARecord[] = {0, 3};
@@ -118,7 +118,7 @@ TEST(Generator, ATokenBringsTheExpertsItChoosesAlone) {
       CachedForward& forward = generator.forward();
       ASSERT_EQ(forward.weights().resident_ranges(), 0);
 
-      // what every token reads: attention records, the table, and of every layer's experts those it chose
+      // what every token reads: attention records, the table, and in every layer the experts it chose
       int64_t wanted = model.config.vocab * model.config.hidden * 4, experts = 0;
       for (size_t r = 1; r + 1 < model.records.size(); ++r) {
         const LayerRecord& record = model.records[r];
@@ -130,7 +130,7 @@ TEST(Generator, ATokenBringsTheExpertsItChoosesAlone) {
         const int64_t before = forward.weights().copied_bytes();
         const int32_t id = static_cast<int32_t>(3 + 5 * position);
         forward.run({{.sequence = 0, .position = position, .ids = std::span(&id, 1), .logits = true}});
-        if (position > 0) {  // the first has nothing that was fetched ahead
+        if (position > 0) {  // the first token has nothing that was prefetched
           EXPECT_EQ(forward.weights().copied_bytes() - before, wanted) << name << ", " << each << " in a record";
         }
       }
@@ -253,11 +253,11 @@ TEST(Generator, WhatThePlaceStillHoldsOfAPromptIsNotFedAgainAndTheIdsAreTheSame)
       EXPECT_EQ(ids, fresh.generate({request}, {})[0].ids) << name << " turn " << turn;
       EXPECT_EQ(keeping.batch().reused_tokens(), expected) << name << " turn " << turn;
       conversation.insert(conversation.end(), ids.begin(), ids.end());
-      expected += std::ssize(conversation) - 1;  // the last id was drawn and not fed
+      expected += std::ssize(conversation) - 1;  // the last id was sampled but not fed
       conversation.insert(conversation.end(), {5, 6, static_cast<int32_t>(7 + turn)});
     }
     EXPECT_EQ(fresh.batch().reused_tokens(), 0);
-    conversation[2] = conversation[2] == 9 ? 10 : 9;  // another conversation from the third token on
+    conversation[2] = conversation[2] == 9 ? 10 : 9;  // a different conversation from the third token on
     const GenerationRequest other{.prompt = conversation, .max_tokens = 9};
     GenerationRequest reusing = other;
     reusing.reuse = true;

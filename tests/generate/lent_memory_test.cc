@@ -1,4 +1,4 @@
-// Generating in memory that is lent: the figure that a plan has for it is enough, and nothing else is taken.
+// Generating in lent memory: the size that a plan reserves is enough, and nothing else is allocated.
 #include "megatrain/generate/lent_memory.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::byte kGuard{0x5A};
 
-// Memory of so many bytes with a guard behind it.
+// This many bytes of memory, with a guard after them.
 class Lender {
  public:
   explicit Lender(int64_t bytes) : bytes_(static_cast<size_t>(bytes)), memory_(bytes_ + 256 + kGuarded) {
@@ -87,7 +87,7 @@ TEST(LentMemory, IsNotUsedWhereItIsTooSmall) {
   EXPECT_THROW(model.generator(options), Error);
 }
 
-// Where the weights are is not known when a plan is made.
+// A plan is made before it is known where the weights will be.
 TEST(GenerationNeed, IsWhatRecordsOnTheHostNeedAndNoLessThanThatOfOthers) {
   for (const std::string& name : model_names()) {
     for (const int64_t batch : {1, 3}) {

@@ -1,4 +1,4 @@
-// What is drawn, how often, and from what.
+// Which tokens are sampled, how often, and from which candidates.
 #include "megatrain/generate/sampler.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 
 const std::vector<float> kLogits = {0.5f, 2.0f, -1.0f, 2.0f, 1.0f, -3.0f, 0.0f, 1.5f};
 
-// softmax(logits / temperature) of the ids kept, by id.
+// softmax(logits / temperature) over the kept ids.
 std::map<int32_t, double> exact(double temperature, const std::vector<int32_t>& kept) {
   std::map<int32_t, double> probability;
   double sum = 0;
@@ -23,7 +23,8 @@ std::map<int32_t, double> exact(double temperature, const std::vector<int32_t>& 
   return probability;
 }
 
-// Drawn shares within five standard deviations (and five draws) of the exact probabilities, and nothing else drawn.
+// Sampled frequencies are within five standard deviations (and five draws) of the exact probabilities, and no other id
+// is sampled.
 void expect_drawn(const Sampling& sampling, const std::vector<int32_t>& kept) {
   constexpr int64_t kDraws = 40000;
   const std::map<int32_t, double> wanted = exact(sampling.temperature, kept);
@@ -60,7 +61,7 @@ TEST(Sampler, TopPKeepsTheFewestThatHoldSoMuchProbability) {
   expect_drawn({.temperature = 1, .top_p = 0.5, .seed = 5}, {1, 3});
   expect_drawn({.temperature = 1, .top_p = 0.7, .seed = 5}, {1, 3, 7});
   expect_drawn({.temperature = 1, .top_p = 0.001, .seed = 5}, {1});
-  // of the top three alone 1 and 3 hold 0.77
+  // among the top three, 1 and 3 have 0.77
   expect_drawn({.temperature = 1, .top_p = 0.7, .top_k = 3, .seed = 5}, {1, 3});
 }
 

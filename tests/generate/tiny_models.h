@@ -30,7 +30,8 @@ inline const nlohmann::json& goldens() {
   return json;
 }
 
-// Under a sanitizer one of each kind, as the name says it up to its last word: they differ in maths, not in threads.
+// Under a sanitizer, only one model of each kind (the name without its last word): they differ in maths, not in
+// threads.
 inline std::vector<std::string> model_names() {
   std::vector<std::string> names;
   std::set<std::string> kinds;
@@ -62,7 +63,7 @@ struct TinyModel {
     load_weights(model_path(name), records, 1);
   }
 
-  // The golden's family in another shape, with random weights; `experts_per_record` as ModelShape has it.
+  // The golden's family with other dimensions and random weights; `experts_per_record` as in ModelShape.
   TinyModel(const std::string& name, const nlohmann::json& changes, Tier tier = Tier::host,
             std::unique_ptr<Device> on = make_cpu_device(), int64_t experts_per_record = 0, DType dtype = DType::f32)
       : device(std::move(on)), ops(make_ops_of(*device)) {
@@ -93,7 +94,7 @@ struct TinyModel {
   std::vector<LayerRecord> records;
 };
 
-// The golden's prompts, greedily answered.
+// The golden's prompts, to be answered greedily.
 inline std::vector<GenerationRequest> golden_requests(const std::string& name) {
   std::vector<GenerationRequest> requests;
   for (const nlohmann::json& answer : goldens().at(name)) {

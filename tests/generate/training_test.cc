@@ -52,7 +52,7 @@ TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
   load_weights(directory / "model", exported, 2);
   EXPECT_EQ(answers(exported), between);
 
-  // training goes on as if no question had been asked
+  // training continues as if nothing had been generated
   train(4, 5);
   trainer.drain();
   const StateHash asked = hash_state(trainer.records(), 5);

@@ -1,10 +1,10 @@
-// Logits of a model as `megatrain generate` computes them, for comparison with transformers (bench/gpu/serve.py).
+// Writes a model's logits as `megatrain generate` computes them, to compare with transformers (bench/gpu/serve.py).
 //
 //   write_logits MODEL IDS.jsonl OUT [--device D] [--precision P] [--memory.gpu SIZE] [--threads N]
 //
-// A line of IDS is {"ids": [...]}, of at least two. Its first half is fed as a prompt is, in passes of many tokens, the
-// rest as an answer is, one by one. OUT receives float32 rows of the vocabulary's size, line after line: after the last
-// id of the first half (which has half of the ids, rounded down), and after every one of the rest.
+// A line of IDS is {"ids": [...]} with at least two ids. The first half of the ids (rounded down) is fed like a prompt,
+// in passes of many tokens. The rest is fed like an answer, one by one. OUT receives float32 rows of the vocabulary's
+// size, line after line: one after the last id of the first half, and one after every id of the rest.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>

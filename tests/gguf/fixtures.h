@@ -1,4 +1,4 @@
-// The tokenizers of tests/tokenizer as parts of model directories, with what the tests change in them.
+// The tokenizers of tests/tokenizer as parts of model directories, with the changes that tests make to them.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ inline const std::string kGoldens = in_repository("tests/parity/goldens/");
 
 using TokenizerChange = std::function<void(nlohmann::json&)>;
 
-// A folder with NAME.tokenizer.json as its tokenizer.json, changed, and a tokenizer_config.json.
+// A folder with a changed NAME.tokenizer.json as its tokenizer.json, and a tokenizer_config.json.
 inline ModelText text_of(const TemporaryDirectory& directory, const std::string& name,
                          const TokenizerChange& change = {}, const nlohmann::json& config = nlohmann::json::object()) {
   nlohmann::json file =
@@ -27,14 +27,14 @@ inline ModelText text_of(const TemporaryDirectory& directory, const std::string&
   return ModelText::load(directory.path());
 }
 
-// The token that a merge makes.
+// The token that a merge produces.
 inline std::string made_by(const nlohmann::json& merge) {
   if (merge.is_array()) return merge[0].get<std::string>() + merge[1].get<std::string>();
   std::string text = merge.get<std::string>();
   return text.erase(text.find(' '), 1);
 }
 
-// The merges of a SentencePiece model: every way to make a token of two others, the tokens in their order.
+// The merges of a SentencePiece model: every way to make a token from two others, in the order of the tokens.
 inline void list_all_merges(nlohmann::json& file) {
   nlohmann::json& model = file.at("model");
   std::vector<std::string> order;

@@ -14,15 +14,15 @@ std::string encoded(const std::vector<float>& values, GgufType type) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// As the format's reference has it: the scale in fp32 and then in fp16, the inverse of the fp32 one.
+// As in the format's reference: the scale is fp32 and then fp16; the inverse is that of the fp32 one.
 std::string reference_q8(const std::vector<float>& x) {
   std::string bytes;
   for (size_t block = 0; block < x.size(); block += 32) {
     double largest = 0;
     for (size_t i = 0; i < 32; ++i) largest = std::max(largest, std::fabs(double{x[block + i]}));
-    const auto scale = static_cast<float>(largest / 127.0);  // one rounding, as a division of floats has
+    const auto scale = static_cast<float>(largest / 127.0);  // rounded once, like a division of floats
     const auto inverse = static_cast<float>(scale == 0 ? 0.0 : 1.0 / double{scale});
-    uint16_t best = 0;  // the nearest fp16, by looking at all
+    uint16_t best = 0;  // the nearest fp16, found by trying all
     for (uint32_t bits = 1; bits < 0x7C00; ++bits) {
       const double before = std::fabs(fp16_value(best) - double{scale}),
                    now = std::fabs(fp16_value(static_cast<uint16_t>(bits)) - double{scale});
@@ -31,7 +31,7 @@ std::string reference_q8(const std::vector<float>& x) {
     bytes.append(reinterpret_cast<const char*>(&best), 2);
     for (size_t i = 0; i < 32; ++i) {
       const auto product = static_cast<float>(double{x[block + i]} * double{inverse});
-      const double size = std::floor(std::fabs(double{product}) + 0.5);  // halves away from zero
+      const double size = std::floor(std::fabs(double{product}) + 0.5);  // halves round away from zero
       bytes += static_cast<char>(static_cast<int8_t>(product < 0 ? -size : size));
     }
   }
@@ -49,7 +49,7 @@ TEST(GgufTypes, Q8IsTheReferenceBitForBit) {
   }
   for (int i = 0; i < 32; ++i) values.push_back(0.0f);
   for (int i = 0; i < 32; ++i) values.push_back(static_cast<float>(i) - 15.5f);  // scale 15.5 / 127
-  for (int i = 0; i < 32; ++i) values.push_back(i == 0 ? 127.0f : i - 15.5f);    // scale 1: every number a half
+  for (int i = 0; i < 32; ++i) values.push_back(i == 0 ? 127.0f : i - 15.5f);    // scale 1: every number is a half
   EXPECT_EQ(encoded(values, GgufType::q8_0), reference_q8(values));
   EXPECT_EQ(gguf_bytes(GgufType::q8_0, std::ssize(values)), std::ssize(reference_q8(values)));
 }

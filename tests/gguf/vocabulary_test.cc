@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-// What add_vocabulary() says, through a file and back.
+// What add_vocabulary() writes, read back from a file.
 json metadata_of(const TemporaryDirectory& directory, const ModelText& text, int64_t vocab = 0) {
   GgufMetadata metadata;
   add_vocabulary(text, vocab > 0 ? vocab : text.tokenizer.vocab_size(), metadata);
@@ -29,7 +29,7 @@ void expect_refused(const std::string& name, std::initializer_list<std::string> 
   expect_error(ExitCode::bad_input, parts, [&] { add_vocabulary(text, text.tokenizer.vocab_size(), metadata); });
 }
 
-// Adds the token, unless the file has one of its content.
+// Adds the token, unless the file has one with the same content.
 void add_missing(json& file, const json& token) {
   json& added = file["added_tokens"];
   const auto same = [&](const json& other) { return other.at("content") == token.at("content"); };
@@ -91,7 +91,7 @@ TEST(GgufVocabulary, RefusesTokenizersThatLlamaCppLacksByName) {
 }
 
 TEST(GgufVocabulary, MindsWhetherMergesAreIgnored) {
-  // Qwen's pattern with "ignore_merges": the name that llama.cpp has for it asks the merges.
+  // Qwen's pattern with "ignore_merges": llama.cpp's tokenizer for this pattern always applies merges.
   const TemporaryDirectory directory;
   const auto ignoring = [](json& file) { file["model"]["ignore_merges"] = true; };
   EXPECT_EQ(metadata_of(directory, text_of(directory, "qwen", ignoring)).at("tokenizer.ggml.pre"), "qwen2");
@@ -149,7 +149,7 @@ TEST(GgufVocabulary, SaysWhetherASpaceStandsBeforeAText) {
 }
 
 TEST(GgufVocabulary, RefusesPiecesWhoseMergesNoScoresGive) {
-  // HF's trainer lists one way to make a token; SentencePiece's tokenizer joins any two that make one.
+  // HF's trainer lists one way to make a token; SentencePiece's tokenizer joins any two tokens that make one.
   expect_refused("llama2", {"that two others make", "cannot be exported"});
   expect_refused("llama2", {"between merges of other tokens"}, [](json& file) {
     list_all_merges(file);

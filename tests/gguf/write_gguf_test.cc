@@ -81,7 +81,7 @@ TEST(WriteGguf, EveryFamilysTensorsAreTheModelsOwn) {
     EXPECT_EQ(file.metadata.at(architecture + ".attention.head_count_kv"), golden.model.kv_heads);
     EXPECT_EQ(file.tensors.at("token_embd.weight").values, doubles(golden.values("model.embed_tokens.weight"))) << name;
     EXPECT_EQ(file.tensors.contains("output.weight"), !golden.model.tied) << name;
-    // Together they hold every number of the model, whatever the order.
+    // Together they hold every number of the model, in any order.
     double sum = 0, expected = 0;
     for (const auto& [tensor, read] : file.tensors) {
       if (tensor.starts_with("rope_")) continue;

@@ -1,4 +1,4 @@
-// The timed algorithm table of cuBLASLt.
+// The timed table of cuBLASLt algorithms.
 #include <gtest/gtest.h>
 
 #include "megatrain/base/error.h"
@@ -21,7 +21,7 @@ std::vector<OpNote> small_notes() {
       .recomputing();
 }
 
-// What the product leaves behind, on the same operands every time.
+// The result of the GEMM, on the same operands every time.
 std::vector<std::byte> result_of(CudaFixture& cuda, Ops& ops, const OpNote& note) {
   NoteMemory memory(*cuda.device, *cuda.stream);
   const OpNote placed = memory.place(note);

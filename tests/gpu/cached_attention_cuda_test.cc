@@ -1,4 +1,4 @@
-// CUDA's attention against a cache, beside the CPU's.
+// CUDA's attention with a KV cache, compared with the CPU's.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ TEST(CudaCachedAttention, EveryCaseGivesTheSameBitsAgain) {
     EXPECT_EQ(run(cuda.harness, c, 9).out, run(cuda.harness, c, 9).out) << name_of(c);
 }
 
-// As a prompt fed token by token, in pieces, or whole.
+// As for a prompt fed token by token, in pieces, or whole.
 TEST(CudaCachedAttention, ATokensBitsDoNotDependOnWhatElseIsNew) {
   CudaFixture cuda;
   const CachedAttentionCase whole{DType::bf16, {0}, {150}, 8, 2, 128}, last{DType::bf16, {149}, {1}, 8, 2, 128};

@@ -1,4 +1,4 @@
-// The CUDA device with its ops, one stream and a harness over them.
+// The CUDA device with its ops, one stream and a harness.
 #pragma once
 
 #include <memory>

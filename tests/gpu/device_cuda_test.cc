@@ -1,4 +1,4 @@
-// Streams of both kinds wait for each other, and memory is accounted for.
+// Host and device streams wait for each other, and memory is accounted for.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -52,7 +52,7 @@ TEST(CudaDevice, AHostStreamWaitsForACudaStream) {
   cuda->synchronize();
 }
 
-// The number goes round: host adds one, the GPU carries it to device memory and back.
+// A number makes rounds: the host adds one, the GPU copies it to device memory and back.
 TEST(CudaDevice, EventsAreRecordedAndWaitedForAgainAndAgain) {
   const auto device = require_cuda_device();
   const auto cuda = device->make_stream("compute");

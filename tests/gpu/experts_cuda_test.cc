@@ -1,5 +1,4 @@
-// CUDA's mixtures of experts against exact sums and against themselves; the shared cases are beside the CPU's in
-// ops_cuda_test.cc.
+// CUDA's MoE ops compared with exact sums and with themselves. ops_cuda_test.cc has the cases shared with the CPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 namespace megatrain::testing {
 namespace {
 
-// A whole number from -3 to 3: sums of thousands of products of two are exact in fp32 in any order.
+// An integer from -3 to 3: sums of thousands of products of two are exact in fp32 in any order.
 int whole_number(uint64_t purpose, int64_t index) {
   uint64_t z = (purpose << 40) + static_cast<uint64_t>(index) + 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -34,14 +33,15 @@ std::vector<int32_t> begin_of(const std::vector<int32_t>& rows, int32_t before) 
   return begin;
 }
 
-// 4096 rows of 32 experts, some without any.
+// 4096 rows for 32 experts, some of which have none.
 std::vector<int32_t> skewed_rows() {
   std::vector<int32_t> rows{1500, 700, 400, 256, 255, 257, 128, 127, 129, 64, 1, 0, 0, 33, 8};
   rows.resize(32, 14);
   return rows;
 }
 
-// The up product of gpt-oss-20b. Experts' weights overlap in memory, a few elements apart: they are only read.
+// The up projection of gpt-oss-20b. The experts' weights overlap in memory, a few elements apart, since they are only
+// read.
 TEST(CudaExperts, ProductsOfRealSizesAreExact) {
   constexpr int64_t kIn = 2880, kOut = 5760, kStride = 64;
   enum : uint64_t { kX = 1, kWeight, kBias, kGrad };
@@ -94,7 +94,7 @@ TEST(CudaExperts, ProductsOfRealSizesAreExact) {
     SCOPED_TRACE("expert " + std::to_string(expert));
     const int64_t first = begin[static_cast<size_t>(expert)] - begin[0], size = rows[static_cast<size_t>(expert)];
     for (uint64_t i = 0; i < 12; ++i) {
-      // The corners, then places between them.
+      // The corners, then positions between them.
       const auto place = [&](uint64_t purpose, uint64_t corner, int64_t sizes) {
         if (i < 4) return corner ? sizes - 1 : int64_t{0};
         return static_cast<int64_t>(
@@ -127,7 +127,7 @@ struct GroupedCase {
   int64_t in, out;
 };
 
-// Every product of 8 experts, `group` of them at a time.
+// Every matmul of 8 experts, `group` of them at a time.
 Values run_in_groups(Harness& h, const GroupedCase& c, int64_t group) {
   const std::vector<int32_t> rows{40, 0, 300, 1, 130, 65, 2, 128}, begin = begin_of(rows, 7);
   const auto experts = static_cast<int64_t>(rows.size());
@@ -170,7 +170,7 @@ Values run_in_groups(Harness& h, const GroupedCase& c, int64_t group) {
           {"grad_bias", h.read(grad_bias)}};
 }
 
-// Shapes of CUTLASS's kernels and of our own.
+// Shapes for CUTLASS's kernels and for our own.
 TEST(CudaExperts, GroupsOfExpertsChangeNoBit) {
   CudaFixture cuda;
   for (const GroupedCase& c : {GroupedCase{DType::bf16, 72, 200},

@@ -1,4 +1,4 @@
-// Generation on the GPU: as transformers does it, whatever stays on the device.
+// Generation on the GPU equals transformers', whatever stays on the device.
 #include <gtest/gtest.h>
 
 #include "tests/generate/tiny_models.h"
@@ -17,7 +17,7 @@ TEST(CudaGeneration, GreedyIdsAreThoseOfTransformersForEveryFamily) {
   }
 }
 
-// As many ids with the fewest slots, with all weights on the device for generation, and with records that live there.
+// The same ids with the fewest slots, with all weights copied to the device, and with records that live there.
 void expect_the_same_ids_wherever_weights_are(const std::string& name, TinyModel& model, TinyModel& there) {
   GeneratorOptions options = kRoomy;
   Generator resident = model.generator(options);

@@ -1,4 +1,4 @@
-// Attention over long documents on the GPU: how far tiles and pieces are from an fp32 reference, and offsets beyond
+// Attention over long documents on the GPU: the error of tiles and pieces against an fp32 reference, and offsets beyond
 // 2^31.
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace megatrain::testing {
 namespace {
 
-// The root of the mean square of differences over that of the values, by tensor.
+// For each tensor, the RMS of the differences over the RMS of the values.
 std::map<std::string, double> errors_of(const OpRun& run, const OpRun& exact) {
   std::map<std::string, double> errors;
   for (const auto& [name, values] : exact.out) {
@@ -28,8 +28,8 @@ std::map<std::string, double> errors_of(const OpRun& run, const OpRun& exact) {
   return errors;
 }
 
-// The reference is the CPU's fp32 attention, which adds in fp64, on the same bf16 values. A document of a tile shows
-// what bf16 alone costs; cutting may cost no more than half of it again. The printed figures stand in docs/numerics.md.
+// The reference is the CPU's fp32 attention, which sums in fp64, on the same bf16 values. A document of one tile shows
+// the error of bf16 alone; cutting may add at most half as much again. docs/numerics.md has the printed figures.
 TEST(CudaLongAttention, CutsCostLessThanBf16Does) {
   CudaFixture cuda;
   CpuFixture cpu({});
@@ -53,8 +53,8 @@ TEST(CudaLongAttention, CutsCostLessThanBf16Does) {
   }
 }
 
-// A document whose forward runs over tiles, the last of them short. Rows of its output and of the gradient of q, which
-// needs the merged log-sum-exps, are compared with fp64.
+// A document whose forward runs over several tiles, the last of them short. Compares rows of the output with fp64, and
+// of the gradient of q, which needs the merged log-sum-exps.
 TEST(CudaLongAttention, TilesOfTheForwardMergeIntoTheWholeSoftmax) {
   CudaFixture cuda;
   constexpr int64_t kDim = 32;
@@ -64,7 +64,7 @@ TEST(CudaLongAttention, TilesOfTheForwardMergeIntoTheWholeSoftmax) {
   const OpRun ran = run(cuda.harness, c, 3);
   const Vector &q = ran.in.at("q"), &k = ran.in.at("k"), &v = ran.in.at("v"), &grad_out = ran.in.at("grad_out");
   const double scale = 1 / std::sqrt(static_cast<double>(kDim));
-  std::map<std::string, std::pair<double, double>> sums;  // of squared differences, of squares
+  std::map<std::string, std::pair<double, double>> sums;  // of squared differences, and of squares
   const auto compare = [&](const std::string& name, size_t at, double exact) {
     sums[name].first += std::pow(ran.out.at(name)[at] - exact, 2);
     sums[name].second += exact * exact;
@@ -102,8 +102,8 @@ TEST(CudaLongAttention, TilesOfTheForwardMergeIntoTheWholeSoftmax) {
   }
 }
 
-// q, k and v lie as a model has them, 4608 elements a token, whose last tokens are beyond 2^31 elements: the same bits
-// as where they lie closely.
+// q, k and v are strided as in a model, 4608 elements per token, so the last tokens are beyond 2^31 elements. The bits
+// must equal those with a compact layout.
 TEST(CudaLongAttention, ReachesTokensBeyondTwoToThe31Elements) {
   CudaFixture cuda;
   Harness& h = cuda.harness;

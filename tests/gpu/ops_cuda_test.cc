@@ -1,4 +1,4 @@
-// CUDA against the CPU on the same cases, and against itself.
+// CUDA compared with the CPU on the same cases, and with itself.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,8 +22,8 @@ double largest(const Vector& values) {
   return most;
 }
 
-// What differences are measured against: the tensor's largest magnitude. A gradient that is zero by symmetry holds
-// rounding noise only, so it is measured against the case's largest gradient.
+// The scale for differences: the tensor's largest magnitude. A gradient that is zero by symmetry holds only rounding
+// noise, so its scale is the largest gradient of the case.
 double scale_of(const std::string& name, const Values& values) {
   const double own = largest(values.at(name));
   if (!name.starts_with("grad_")) return own;
@@ -74,7 +74,7 @@ TEST(CudaOps, EveryCaseAgreesWithTheCpu) {
   }
 }
 
-// Rows of whole 16-byte packs, as models have them, and the widest heads: the shared cases are mostly odd.
+// Rows of whole 16-byte packs, as in real models, and the widest heads: the shared cases mostly have odd shapes.
 TEST(CudaOps, AlignedShapesAgreeWithTheCpu) {
   CudaFixture cuda;
   CpuFixture cpu({});
@@ -113,7 +113,7 @@ TEST(CudaOps, EveryCaseGivesTheSameBitsAgain) {
   for (const NamedCase& c : all_cases()) EXPECT_EQ(c.run(cuda.harness, 9).out, c.run(cuda.harness, 9).out) << c.name;
 }
 
-// Shapes at which cuDNN's kernels tile, and at which the backward is cut into several calls.
+// Shapes at which cuDNN's kernels use several tiles, and at which the backward is cut into several calls.
 const std::vector<AttentionCase> kLargeAttentionCases = {
     {DType::bf16, {512, 512}, 28, 4, 128},
     {DType::bf16, {1000}, 8, 8, 64},
@@ -124,23 +124,23 @@ const std::vector<AttentionCase> kLargeAttentionCases = {
     {DType::bf16, {512, 512}, 8, 4, 256, 128, 0.0770f},  // Gemma's heads, windows and scale
     {DType::bf16, {300, 700, 24}, 8, 4, 256, 0, 0.0770f},
     {DType::bf16, {100, 200}, 6, 3, 40},
-    {DType::bf16, std::vector<int32_t>(12, 2048), 16, 2, 32},     // uniform documents, four a call
-    {DType::bf16, {2000, 1500, 1800, 700, 1999, 64}, 16, 2, 32},  // ragged documents, two a call
-    {DType::bf16, {8192}, 8, 4, 32},                              // key heads, two a call
+    {DType::bf16, std::vector<int32_t>(12, 2048), 16, 2, 32},     // uniform documents, four per call
+    {DType::bf16, {2000, 1500, 1800, 700, 1999, 64}, 16, 2, 32},  // ragged documents, two per call
+    {DType::bf16, {8192}, 8, 4, 32},                              // key heads, two per call
     {DType::bf16, {6000, 2100}, 8, 4, 32, 700},                   // the same, ragged
-    {DType::bf16, {20000}, 4, 2, 32},                             // the backward in tiles, the last one shorter
-    {DType::bf16, {32768}, 1, 1, 32},                             // in equal ones
-    {DType::bf16, {17000, 300}, 2, 1, 32},                        // of a padded document
+    {DType::bf16, {20000}, 4, 2, 32},                             // backward in tiles, the last one shorter
+    {DType::bf16, {32768}, 1, 1, 32},                             // backward in equal tiles
+    {DType::bf16, {17000, 300}, 2, 1, 32},                        // backward in tiles of a padded document
     {DType::bf16, {17000}, 2, 2, 32, 0, 0, true},                 // with sinks
     {DType::bf16, {20000}, 8, 2, 64, 700},                        // pieces of a window, the last with fewer new queries
-    {DType::bf16, {17000, 300}, 4, 1, 32, 129},                   // of a padded document
+    {DType::bf16, {17000, 300}, 4, 1, 32, 129},                   // the same, of a padded document
     {DType::bf16, {33000}, 4, 2, 32, 128, 0, true},               // with sinks, one token short of an overlap
     {DType::bf16, {30000}, 2, 1, 32, 8192},                       // the longest window that is cut
     {DType::f32, {500, 37, 800}, 6, 2, 128, 200},
     {DType::f32, {700}, 4, 2, 256},
 };
 
-// Documents whose lengths are drawn between 1 and `longest`, `tokens` in all.
+// Documents with random lengths between 1 and `longest`, `tokens` in total.
 std::vector<int32_t> random_documents(uint64_t seed, int32_t tokens, int32_t longest) {
   std::vector<int32_t> documents;
   for (uint64_t i = 0; tokens > 0; ++i) {
@@ -157,13 +157,13 @@ std::vector<int32_t> long_among_short() {
   return documents;
 }
 
-// Unequal documents, in calls of alike lengths.
+// Unequal documents, in calls of similar lengths.
 const std::vector<AttentionCase> kRaggedAttentionCases = {
     {DType::bf16, {64, 65, 63, 1, 128, 129, 127}, 4, 4, 64},              // the edges of short buckets
-    {DType::bf16, {512, 513, 511, 640, 641, 1}, 4, 2, 64},                // and of long ones
+    {DType::bf16, {512, 513, 511, 640, 641, 1}, 4, 2, 64},                // the edges of long buckets
     {DType::bf16, {1, 1, 1, 200, 1, 1}, 4, 1, 128},                       // documents of one token
     {DType::bf16, long_among_short(), 4, 2, 128},                         // one long, many of three tokens
-    {DType::bf16, std::vector<int32_t>{40, 30, 35, 50, 60}, 28, 4, 128},  // one call, filled up
+    {DType::bf16, std::vector<int32_t>{40, 30, 35, 50, 60}, 28, 4, 128},  // one call, padded to its size
     {DType::bf16, random_documents(1, 4096, 60), 4, 2, 64},               // more documents than a call takes
     {DType::bf16, random_documents(2, 2048, 700), 8, 2, 128},
     {DType::bf16, random_documents(3, 1536, 1500), 6, 6, 80},
@@ -188,7 +188,7 @@ TEST(CudaOps, AttentionOverUnequalDocumentsGivesTheSameBitsAgain) {
     EXPECT_EQ(run(cuda.harness, c, 5).out, run(cuda.harness, c, 5).out) << name_of(c);
 }
 
-// NaNs all over the second document change no bit of the others.
+// NaNs throughout the second document change no bit of the others.
 void expect_second_document_apart(CudaFixture& cuda, const AttentionCase& c) {
   const int64_t tokens = tokens_of(c), begin = c.documents[0], end = begin + c.documents[1];
   const OpRun before = run(cuda.harness, c, 4);
@@ -207,7 +207,7 @@ void expect_second_document_apart(CudaFixture& cuda, const AttentionCase& c) {
   }
 }
 
-// Documents that share a call: of 128 tokens and of 256.
+// Documents that share a call: with 128 tokens and with 256.
 TEST(CudaOps, ADocumentNeverSeesAnotherOfItsCall) {
   CudaFixture cuda;
   for (const std::vector<int32_t>& documents : {std::vector<int32_t>{100, 120, 80, 110}, {150, 180, 140, 190}})
@@ -255,7 +255,7 @@ TEST(CudaOps, AttentionOfRealSizesGivesTheSameBitsAgain) {
     EXPECT_EQ(run(cuda.harness, c, 5).out, run(cuda.harness, c, 5).out) << name_of(c);
 }
 
-// cuDNN takes the tiles: our own kernel needs hardly any scratch.
+// The tiles use cuDNN: our own kernel needs hardly any scratch.
 TEST(CudaOps, ALongDocumentsBackwardGoesThroughTiles) {
   CudaFixture cuda;
   const AttentionCase c{DType::bf16, {20000}, 4, 2, 32};
@@ -369,7 +369,7 @@ TEST(CudaOps, EmbeddingReachesRowsBeyondTwoToThe31Elements) {
     ASSERT_EQ(grad[static_cast<size_t>(i)], 2 * to_float(got[static_cast<size_t>(i)]));
 }
 
-// Logits of more than 2^31 elements: the last row is right.
+// Logits with more than 2^31 elements: the last row is right.
 TEST(CudaOps, CrossEntropyReachesRowsBeyondTwoToThe31Elements) {
   CudaFixture cuda;
   Harness& h = cuda.harness;

@@ -1,4 +1,4 @@
-// Limits of control groups, as files of a made-up root say them.
+// Limits of control groups, read from files under a fake root.
 #include "megatrain/host/cgroup.h"
 
 #include <filesystem>
@@ -38,7 +38,7 @@ TEST(Cgroup, TheTightestLimitAboveTheProcessCountsAndDroppableFilePagesAreFree) 
   root.write("sys/fs/cgroup/user/job/memory.max", "3000000\n");
   root.write("sys/fs/cgroup/user/job/memory.current", "9000000\n");
   EXPECT_EQ(root.memory()->limit_bytes, 3000000);
-  EXPECT_EQ(root.memory()->available_bytes, 0);  // never below
+  EXPECT_EQ(root.memory()->available_bytes, 0);  // never negative
 }
 
 TEST(Cgroup, AContainerSeesItsOwnLimitAtTheRoot) {

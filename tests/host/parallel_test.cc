@@ -23,7 +23,7 @@ TEST(ParallelFor, ThrowsTheFirstExceptionAndBeginsNothingAfterIt) {
   const auto fails = [&](int64_t i) {
     ++begun;
     if (i == 10) throw std::runtime_error("no");
-    if (i > 10) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // else all might begin before it is told
+    if (i > 10) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // so that not all begin before the error
   };
   EXPECT_THROW(parallel_for(4, 1000, fails), std::runtime_error);
   EXPECT_LT(begun, 1000);

@@ -11,12 +11,12 @@
 namespace megatrain {
 namespace {
 
-// In a process of its own. The limit does not hold for root, so the process becomes a user who runs nothing else.
+// Runs in a process of its own. The limit does not apply to root, so the process becomes a user that runs nothing else.
 [[noreturn]] void make_team_with_few_threads() {
   constexpr uid_t kNobody = 65534;
   constexpr rlim_t kFew = 4;
   constexpr unsigned kMostSeconds = 60;
-  ::alarm(kMostSeconds);  // a team that waits for threads of its own ends here
+  ::alarm(kMostSeconds);  // ends a team that waits for threads it could not start
   if (::getuid() == 0 && ::setuid(kNobody) != 0) std::abort();
   const rlimit limit{kFew, kFew};
   if (::setrlimit(RLIMIT_NPROC, &limit) != 0) std::abort();

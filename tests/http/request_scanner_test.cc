@@ -14,7 +14,7 @@ using namespace std::string_literals;
 
 constexpr int64_t kMostBytes = 4096;
 
-// The status of a refusal, 0 where there is none; the same however the bytes come.
+// The status of a refusal, or 0 if accepted; must not depend on how the bytes arrive.
 int status_of(std::string_view bytes) {
   RequestScanner whole(kMostBytes), single(kMostBytes);
   whole.take(bytes);

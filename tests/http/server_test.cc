@@ -21,7 +21,7 @@ namespace megatrain {
 
 namespace {
 
-// A server on a port of its own, that runs while this lives.
+// A server on its own port that runs while this lives.
 struct Running {
   HttpServer server;
   std::thread thread;
@@ -37,7 +37,7 @@ struct Running {
   int port() const { return server.port(); }
 };
 
-// A server and a client that has asked it for something and has no answer.
+// A server, and a client that sent a request and has no reply yet.
 struct Waiting {
   std::promise<HttpReply> asked;
   std::promise<void> gone;
@@ -65,7 +65,7 @@ HttpClient& connect(const Running& running, Clients& clients, const std::string&
   return *clients.back();
 }
 
-// Whether the server closes all of them soon, though a byte trickles in every 10 ms.
+// Whether the server closes all of them soon, although a byte trickles in every 10 ms.
 bool are_closed_soon(const Clients& clients) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (std::chrono::steady_clock::now() < end) {
@@ -77,7 +77,7 @@ bool are_closed_soon(const Clients& clients) {
   return false;
 }
 
-// A request whose header has no end.
+// A request whose header does not end.
 const std::string kHalf = "GET /a HTTP/1.1\r\nHost: localhost\r\nX: ";
 
 std::string message_of(const ClientReply& reply) { return reply.json().at("error").at("message"); }
@@ -140,7 +140,7 @@ TEST(HttpServer, HeadHasTheHeadersOfGetAndNoBody) {
     ASSERT_TRUE(client.read_head(reply));
     EXPECT_EQ(reply.status, path == std::string("/nowhere") ? 404 : 200) << path;
     EXPECT_EQ(reply.head.find("Content-Length: 7") != std::string::npos, path == std::string("/a")) << reply.head;
-    client.send("GET", "/a");  // the next reply begins right behind it
+    client.send("GET", "/a");  // the next reply begins right after it
     EXPECT_EQ(client.read().body, "seven b") << path;
   }
   EXPECT_TRUE(asked.get_future().get().gone());
@@ -248,7 +248,7 @@ TEST(HttpServer, RefusesWhatIsTooLargeOrNoHttp) {
   EXPECT_EQ(message_of(large), "the body has more than 1000 bytes");
   EXPECT_NE(ask(running.port(), "POST", "/a", std::string(100000, 'x')).status, 200);
   {
-    HttpClient client(running.port());  // without an end
+    HttpClient client(running.port());  // never completes its request
     client.send_bytes("POST /a HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n");
     for (int i = 0; i < 100; ++i) client.send_bytes("64\r\n" + std::string(100, 'x') + "\r\n");
     EXPECT_NE(client.read().status, 200);
@@ -308,7 +308,7 @@ TEST(HttpServer, EventsStayOpenWhileNothingIsSaid) {
   ClientReply head;
   ASSERT_TRUE(waiting.client->read_head(head));
   std::string chunk;
-  for (int i = 0; i < 10; ++i) {  // far longer than the server waits for a byte of a client
+  for (int i = 0; i < 10; ++i) {  // far longer than the server waits for a client's next byte
     ASSERT_TRUE(waiting.client->read_chunk(chunk)) << i;
     EXPECT_EQ(chunk, ":\n\n");
   }

@@ -1,4 +1,4 @@
-// Which files of a model's directory go with an export, and where their links may lead.
+// Which files of a model's directory are copied into an export, and where their links may point.
 #include "megatrain/hub/companions.h"
 
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ class Companions : public testing::Test {
 
   void link(const std::string& target, const std::string& name) { fs::create_symlink(target, model_ + "/" + name); }
 
-  // The link is refused, by its name and its target, when looked for and when read.
+  // The link is refused by its name and target, both when found and when read.
   void expect_refused(const std::string& name, const std::string& part) {
     expect_error(ExitCode::bad_input, {model_ + "/" + name, part}, [&] { find_companions(model_, true); });
     expect_error(ExitCode::bad_input, {model_ + "/" + name, part}, [&] { read_companion(model_, name); });
@@ -40,7 +40,7 @@ TEST_F(Companions, LinksWithinTheDirectoryAreFollowed) {
   link("LICENSE", "tokenizer.json");                               // a chain
   link(model_ + "/files/real", "merges.txt");                      // absolute
   link("../model/files/../files/real", "vocab.json");              // leaves and comes back
-  link("../files/real", "additional_chat_templates/tools.jinja");  // from a folder
+  link("../files/real", "additional_chat_templates/tools.jinja");  // from a subfolder
   const std::vector<std::string> expected = {"LICENSE", "additional_chat_templates/tools.jinja", "merges.txt",
                                              "tokenizer.json", "vocab.json"};
   EXPECT_EQ(find_companions(model_, true), expected);
@@ -61,13 +61,13 @@ TEST_F(Companions, LinksThatLeaveTheDirectoryAreRefusedByNameAndTarget) {
   }
   link(directory_ / "secret", "LICENSE");
   expect_refused("LICENSE", directory_ / "secret");
-  link("../model-private/secret", "LICENSE");  // a name that begins as the directory's
+  link("../model-private/secret", "LICENSE");  // a name that begins like the directory's
   expect_refused("LICENSE", "model-private");
   link("../../secret", "additional_chat_templates/tools.jinja");
   expect_refused("additional_chat_templates/tools.jinja", directory_ / "secret");
 
   link("../../secret", "files/hop");
-  link("files/hop", "LICENSE");  // inside, then out
+  link("files/hop", "LICENSE");  // inside first, then out
   expect_refused("LICENSE", directory_ / "secret");
   link("../../model-private", "files/folder");
   link("files/folder/secret", "LICENSE");  // through a folder that is a link
@@ -113,7 +113,7 @@ TEST_F(Companions, OfASnapshotTheModelsOwnFolderOfTheCacheIsAllowedAndNoOther) {
   expect_error(ExitCode::bad_input, {"vocab.json"}, [&] { read_companion(hub.snapshot(), "vocab.json"); });
   fs::remove(hub.snapshot() + "/vocab.json");
 
-  // the user's blobs on another disk
+  // the user keeps blobs on another disk
   fs::rename(hub.folder() + "/blobs", directory_ / "blobs");
   fs::create_directory_symlink(directory_ / "blobs", hub.folder() + "/blobs");
   EXPECT_EQ(find_companions(hub.snapshot(), true), both);

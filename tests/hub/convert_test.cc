@@ -30,7 +30,7 @@ std::vector<uint16_t> all_patterns() {
   return patterns;
 }
 
-// What the bits of a binary float with this many exponent and mantissa bits mean, from the definition.
+// The value of a binary float with this many exponent and mantissa bits, by definition.
 double meaning(uint16_t bits, int exponent_bits, int mantissa_bits) {
   const int exponent = (bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
   const int mantissa = bits & ((1 << mantissa_bits) - 1);
@@ -70,7 +70,7 @@ TEST_P(HalfTypes, EveryPatternWidensToItsMeaning) {
   }
 }
 
-// Between neighbours a < b: below the middle goes to a, above to b, the middle to the even one.
+// Between neighbours a < b: below the midpoint rounds to a, above it to b, the midpoint to the even one.
 TEST_P(HalfTypes, NarrowingRoundsToNearestEvenBetweenAllNeighbours) {
   for (uint16_t low = 0; low + 1 < infinity(); ++low) {
     const uint16_t high = static_cast<uint16_t>(low + 1);

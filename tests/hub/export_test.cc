@@ -25,7 +25,7 @@ class ModelExportTest : public testing::Test {
       model.write_f32(tensor.name, 0, data.data(), tensor.elements());
     }
   }
-  // A finished export of one tensor.
+  // A finished export with one tensor.
   void export_one(float value) const {
     const std::vector<TensorDeclaration> tensors = {{"w", DType::f32, {1}}};
     ModelExport model(request(tensors));
@@ -107,7 +107,7 @@ TEST_F(ModelExportTest, FillsAShardToTheLimitAndOpensTheNextOneByteLater) {
     for (const char* name : {"a", "b"}) model.write(name, 0, bytes.data(), 1000);
     return model.finish().shards.size();
   };
-  int64_t most = 2000, least = 3000;  // the largest limit that takes two files, the smallest that takes one
+  int64_t most = 2000, least = 3000;  // the largest limit that gives two files, the smallest that gives one
   while (least - most > 1) {
     const int64_t limit = (most + least) / 2;
     (shards(limit) == 1 ? least : most) = limit;
@@ -230,7 +230,7 @@ TEST_F(ModelExportTest, CopiesNamedTemplatesAndReplacesThem) {
     EXPECT_EQ(listing(out_ + folder), (std::set<std::string>{"rag.jinja", "tool_use.jinja"}));
     EXPECT_EQ(read_bytes(out_ + folder + "/tool_use.jinja"), "tools");
   }
-  fs::rename(out_, out_ + ".partial");  // as an export that was killed leaves it
+  fs::rename(out_, out_ + ".partial");  // as a killed export leaves it
   wish.chat_template = "the run's own";
   EXPECT_EQ(ModelExport(wish).finish().copied, (std::vector<std::string>{"chat_template.jinja"}));
   EXPECT_FALSE(fs::exists(out_ + folder));

@@ -87,7 +87,7 @@ TEST(Hash, OfAFileIsOverItsStoredBytesInNameOrder) {
   EXPECT_EQ(to_json(hash)["step"], 3);
 }
 
-// int8 moments: codes of 600 elements whose scales must be 3, or by row. Each other shape would be read past its end.
+// int8 moments: codes of 600 elements need 3 scales, or scales by row. Any other shape would be read past its end.
 TEST(Hash, OfCodesRefusesScalesThatAreNotTheirs) {
   TemporaryDirectory directory;
   const auto hash_with = [&](const std::vector<int64_t>& shape) {

@@ -83,7 +83,7 @@ TEST(HubCache, NamesWhatAnUnfinishedDownloadLacks) {
               "c": "model-00003-of-00003.safetensors"}})");
   hub.add("model-00001-of-00003.safetensors", "");
   hub.add("model-00002-of-00003.safetensors", "");
-  std::filesystem::remove(hub.folder() + "/blobs/of-model-00002-of-00003.safetensors");  // the link points nowhere
+  std::filesystem::remove(hub.folder() + "/blobs/of-model-00002-of-00003.safetensors");  // the link dangles
   write_bytes(hub.folder() + "/blobs/abc.incomplete", "half");
   expect_error(
       ExitCode::bad_input,

@@ -7,7 +7,7 @@
 namespace megatrain {
 namespace {
 
-// A file of one-byte tensors whose byte is the name's first character.
+// A file of one-byte tensors; each byte is the first character of the tensor's name.
 std::string file_of_names(const std::vector<std::string>& names) {
   std::string header = "{";
   std::string data;
@@ -170,7 +170,8 @@ TEST_F(ModelFilesTest, AFileThatIsCutWhileItIsReadEndsWithASentenceThatNamesIt) 
   {
     const ModelFiles files(directory_.path());
     files.check_whole();
-    std::filesystem::resize_file(path, static_cast<uintmax_t>(whole - 3));  // inside the last page: it reads as zeros
+    std::filesystem::resize_file(path,
+                                 static_cast<uintmax_t>(whole - 3));  // inside the last page, which reads as zeros
     expect_error(ExitCode::io, {path, "cut while it was in use"}, [&] { files.check_whole(); });
   }
   const auto read_cut = [&] {

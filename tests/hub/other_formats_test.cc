@@ -39,7 +39,7 @@ TEST_F(OtherFormats, AreAnsweredWithTheCommandThatHelps) {
   for (const char* const name : {"a.bin", "a.pt", "a.pth", "a.ckpt"})
     EXPECT_TRUE(has(of_model(write(name)), "is a pickled checkpoint, which is not read; give the directory")) << name;
   const std::string folder = (folder_ / "d").string();
-  EXPECT_EQ(of_model(folder), "accepted");  // whoever opens it says what is missing
+  EXPECT_EQ(of_model(folder), "accepted");  // opening it reports what is missing
   write("d/model-q4.gguf");
   EXPECT_TRUE(has(of_model(folder), "model-q4.gguf is GGUF"));
   write("d/adapter_config.json", R"({"base_model_name_or_path": "Org/Base"})");
@@ -82,7 +82,7 @@ TEST_F(OtherFormats, QuantisedWeightsAreNamedByTheirMethod) {
   EXPECT_TRUE(has(said({{"quant_method", "gptq"}, {"bits", 8}}), "quantised (\"gptq\", 8 bits)"));
   for (const char* const method : {"awq", "fp8", "compressed-tensors", "gptq"})
     EXPECT_TRUE(has(said({{"quant_method", method}}), "hf download ORG/NAME")) << method;
-  EXPECT_EQ(said({{"quant_method", "mxfp4"}}), "accepted");  // for the families that read it
+  EXPECT_EQ(said({{"quant_method", "mxfp4"}}), "accepted");  // accepted for the families that support it
   EXPECT_EQ(said(nullptr), "accepted");
 }
 

@@ -1,4 +1,4 @@
-// Damaged headers by the thousand: each is refused with an Error, or describes tensors that lie inside the file.
+// Thousands of damaged headers: each is refused with an Error, or describes tensors that lie inside the file.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -23,7 +23,7 @@ const char* const kTokens[] = {"-1",  "0",    "1e3",  "1.5",  "92233720368547758
                                "[]",  "{}",   "null", "\"\"", "4294967296",          "[0,0]",
                                "F64", "BF16", ",",    ":",    "\"shape\":[1],",      "99999999999999999999999"};
 
-// A stream of numbers that depends on the mutation alone.
+// Random numbers that depend only on the mutation.
 class Dice {
  public:
   explicit Dice(uint64_t mutation) : mutation_(mutation) {}
@@ -49,7 +49,7 @@ std::string mutated(uint64_t mutation) {
       case 4: header.insert(at, header.substr(dice.below(header.size()), dice.below(60))); break;
       case 5: data.resize(dice.below(2 * kDataBytes)); break;
       case 6: lie_about_length = true; break;
-      default: {  // one number becomes another
+      default: {  // replaces one number by another
         const size_t digit = header.find_first_of("0123456789", at);
         if (digit == std::string::npos) break;
         const size_t end = header.find_first_not_of("0123456789", digit);
@@ -69,7 +69,7 @@ TEST(SafetensorsMutation, IsRefusedOrStaysInsideTheFile) {
   int refused = 0;
   for (int mutation = 0; mutation < kMutations; ++mutation) {
     const std::string bytes = mutated(static_cast<uint64_t>(mutation));
-    const auto file = std::make_unique<std::byte[]>(bytes.size());  // exact, so that a sanitizer sees one byte too far
+    const auto file = std::make_unique<std::byte[]>(bytes.size());  // exact, for the sanitizer
     std::memcpy(file.get(), bytes.data(), bytes.size());
     const std::byte* const end = file.get() + bytes.size();
     try {
@@ -90,7 +90,7 @@ TEST(SafetensorsMutation, IsRefusedOrStaysInsideTheFile) {
       ASSERT_NE(std::string(error.what()).find("mutated.safetensors"), std::string::npos) << error.what();
     }
   }
-  // Both outcomes are exercised.
+  // Both outcomes occur.
   EXPECT_GT(parsed, 100);
   EXPECT_GT(refused, kMutations / 2);
 }

@@ -13,7 +13,7 @@
 namespace megatrain {
 namespace {
 
-// No file may grow past `bytes` while this lives: every write beyond fails as on a disk that is full.
+// While this lives, no file may grow past `bytes`: writes beyond that fail as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

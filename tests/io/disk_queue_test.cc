@@ -1,4 +1,4 @@
-// Whole blocks to a scratch file and back, by every queue of this machine, with and without failures on the way.
+// Whole blocks written to a scratch file and read back, by every queue of this machine, with and without I/O failures.
 #include "megatrain/io/disk_queue.h"
 
 #include <sys/resource.h>
@@ -45,10 +45,10 @@ Blocks random_blocks(int64_t bytes, uint64_t seed) {
   return blocks;
 }
 
-// Odd numbers of pieces, and a last one that is shorter.
+// An odd number of pieces, with a shorter last one.
 constexpr int64_t kBytes = 5 * kMiB + 3 * kDiskBlock;
 
-// Where io_uring is refused, make_disk_queue says so, and the threads alone are tested.
+// If io_uring is not available, make_disk_queue says so, and only the threads are tested.
 std::vector<DiskQueueKind> kinds_here(ScratchFile& file) {
   std::string why;
   std::vector<DiskQueueKind> kinds = {DiskQueueKind::threads};
@@ -77,7 +77,7 @@ TEST_F(DiskQueues, WhatIsWrittenAnywhereIsReadBackAndTheRestIsZero) {
     queue->read(2 * kBytes, read.get(), kBytes);
     const Blocks zeros = make_blocks(kBytes);
     EXPECT_EQ(std::memcmp(zeros.get(), read.get(), kBytes), 0) << queue->name();
-    // bytes through the page cache and past it are the same bytes
+    // reads through the page cache and around it return the same bytes
     const uint32_t word = 0x12345678;
     uint32_t back = 0;
     file_.write_at(kBytes + 4001, &word, sizeof(word));
@@ -94,7 +94,7 @@ TEST_F(DiskQueues, InterruptedAndShortTransfersGoOnWhereTheyStopped) {
   for (const DiskQueueKind kind : kinds_here(file_)) {
     std::atomic<int64_t> calls = 0;
     std::mutex mutex;
-    std::set<int64_t> within;  // offsets inside pieces: transfers that went on
+    std::set<int64_t> within;  // offsets inside pieces: transfers that were continued
     const auto disturb = [&](bool, int64_t offset, int64_t result) -> int64_t {
       if (offset % kMiB != kBytes % kMiB) {
         std::lock_guard lock(mutex);
@@ -103,7 +103,7 @@ TEST_F(DiskQueues, InterruptedAndShortTransfersGoOnWhereTheyStopped) {
       switch (calls++ % 4) {
         case 0: return -EINTR;
         case 1: return -EAGAIN;
-        case 2: return result > 2 * kDiskBlock ? kDiskBlock + 100 : result;  // the odd bytes are moved again
+        case 2: return result > 2 * kDiskBlock ? kDiskBlock + 100 : result;  // the odd bytes are transferred again
         default: return result;
       }
     };
@@ -151,7 +151,7 @@ TEST_F(DiskQueues, ABitThatFlippedAnywhereIsFoundByEveryWayToReadIt) {
   for (const DiskQueueKind kind : kinds_here(file_)) {
     const auto queue = make_disk_queue(file_, {.kind = kind});
     const Blocks data = random_blocks(kBytes, 9), read = make_blocks(kBytes);
-    for (const int64_t range : {kBytes, 2 * kBytes}) {  // the last was never written
+    for (const int64_t range : {kBytes, 2 * kBytes}) {  // the last range was never written
       if (range == kBytes) queue->write(range, data.get(), kBytes);
       for (const int64_t at : {int64_t{0}, kMiB - 1, 3 * kMiB + 77, kBytes - 1}) {
         const int64_t piece = at / kMiB * kMiB, byte = range + at;
@@ -173,7 +173,7 @@ TEST_F(DiskQueues, ABitThatFlippedAnywhereIsFoundByEveryWayToReadIt) {
   }
 }
 
-// The tail of each write lies in a piece that the next one begins in.
+// The tail of each write lies in the same piece as the head of the next.
 TEST_F(DiskQueues, PartsOfAPieceThatThreadsWriteAtOnceAreAllReadBack) {
   constexpr int64_t kPart = 300007;
   const Blocks data = random_blocks(kBytes, 11), read = make_blocks(kBytes);
@@ -264,7 +264,7 @@ TEST(FileSystem, OfANetworkIsToldFromALocalOne) {
 
 }  // namespace
 TEST(ScratchFile, ANameThatCannotBeTakenAwayIsAWarning) {
-  const TemporaryDirectory directory;  // no unlink removes a folder
+  const TemporaryDirectory directory;  // unlink cannot remove a folder
   testing::internal::CaptureStderr();
   remove_scratch_name(directory.path());
   const std::string lines = testing::internal::GetCapturedStderr();

@@ -57,7 +57,7 @@ TEST_F(FileLock, IsTakenOnceOthersHaveLooked) {
     taken = take(file);
   });
   while (!began) std::this_thread::yield();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // a slow look, so that it is met
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // holds the shared lock until the other thread waits
   looks.close();
   takes.join();
   EXPECT_TRUE(taken);

@@ -1,4 +1,4 @@
-// Files that are replaced whole, and files that grow by lines.
+// Files that are replaced as a whole, and files that grow by lines.
 #include "megatrain/io/file.h"
 
 #include <sys/resource.h>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// No file of this process can become longer than `bytes` while this lives.
+// While this lives, no file of this process can grow past `bytes`.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -47,7 +47,7 @@ TEST(WriteTextFile, LeavesTheFormerTextAsItIsAndTakesItsPlace) {
   write_text_file(path, "the former text");
   const File former = File::open_to_read(path);
   write_text_file(path, "new");
-  EXPECT_EQ(whole(former), "the former text");  // a kill at any moment would have left it in its place
+  EXPECT_EQ(whole(former), "the former text");  // a kill at any time would have left it in place
   EXPECT_EQ(read_bytes(path), "new");
   EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"metrics.jsonl"}));
 }

@@ -65,7 +65,7 @@ TEST(JsonFile, NamesAFileThatIsNotThere) {
                [&] { read_json_file(directory / "config.json"); });
 }
 
-// A parser that goes over all members when one ends takes minutes for these.
+// A parser that scans all members whenever one ends takes minutes for these.
 TEST(JsonFile, ManyMembersTakeTimeInProportion) {
   constexpr int kMembers = 200'000;
   std::string object = "{", list = "[";

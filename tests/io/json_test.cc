@@ -7,7 +7,7 @@
 namespace megatrain {
 namespace {
 
-// Calls every form of parse that json.h declares, with the same options.
+// Calls every parse overload that json.h declares, with the same options.
 template <typename Json, typename Check>
 void with_every_form(const std::string& text, bool allow_exceptions, bool ignore_comments, Check&& check) {
   const auto keep_all_but_b = [](int, typename Json::parse_event_t event, Json& parsed) {

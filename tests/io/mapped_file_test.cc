@@ -1,4 +1,4 @@
-// A file that is cut while it is mapped: a sentence and exit code 5, never a bare SIGBUS.
+// A file truncated while it is mapped gives an error message and exit code 5, never a bare SIGBUS.
 #include "megatrain/io/file.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 namespace megatrain {
 namespace {
 
-constexpr int64_t kPages = 4 * 65536;  // whole pages, whatever their size
+constexpr int64_t kPages = 4 * 65536;  // whole pages, whatever the page size
 
 class MappedFileTest : public ::testing::Test {
  protected:
@@ -36,7 +36,7 @@ class MappedFileTest : public ::testing::Test {
   std::string path_;
 };
 
-// A child's end that is neither success nor our sentence: the signal itself, or a sanitizer's report of it.
+// Whether a child ended with neither success nor our message: by the signal itself, or a sanitizer's report of it.
 bool ended_by_the_signal(int status) {
   return status != 0 && !(WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::io));
 }
@@ -55,7 +55,7 @@ TEST_F(MappedFileTest, AMovedMappingIsStillWatchedAndAForgottenOneIsNot) {
   const auto read_cut = [&] {
     std::optional<MappedFile> first(path_);
     MappedFile second = std::move(*first);
-    first.emplace(path_);  // takes a place of its own in the list
+    first.emplace(path_);  // takes its own entry in the list
     first.reset();
     cut(0);
     ::_exit(byte(second.data(), 0) == 'x' ? 0 : 1);
@@ -97,7 +97,7 @@ TEST_F(MappedFileTest, ACutInsideTheLastPageWhichReadsAsZerosIsFound) {
         << error.what();
   }
   cut(kPages + 100);
-  file.check_whole();  // what was mapped is there
+  file.check_whole();  // everything that was mapped is there
 }
 
 }  // namespace

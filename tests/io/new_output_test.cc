@@ -1,4 +1,4 @@
-// Outputs that are made under a name where nothing is, by one process at a time.
+// Outputs created under an unused name, by one process at a time.
 #include "megatrain/io/new_output.h"
 
 #include <sys/stat.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A process that makes `out` and is killed when it has written a part.
+// A process that creates `out` and is killed after writing part of it.
 void leave_a_part(const std::string& out) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -235,7 +235,7 @@ TEST(NewOutput, RemovesWhatAProcessLeftThatWasKilledWhenItsOutputHadItsName) {
   expect_error(ExitCode::bad_config, {out, "there already"}, [&] { refuse_existing_output(out); });
   EXPECT_EQ(listing(directory.path()), std::set<std::string>{"out"});
   EXPECT_EQ(read_bytes(out), "whole");
-  fs::create_directory(out + ".partial");  // of another origin
+  fs::create_directory(out + ".partial");  // not left by us
   expect_error(ExitCode::bad_config, {out, "there already"}, [&] { const NewOutput output(out); });
   EXPECT_TRUE(fs::exists(out + ".partial"));
 }

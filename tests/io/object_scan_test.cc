@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kKeys = {"step", "loss", "by"};
 
-// What is vouched for is what the parser reads.
+// What the scan accepts is what the parser reads.
 void expect_sound(const std::string& line) {
   std::array<std::string_view, 3> values;
   if (!scan_object(line, kKeys, values)) return;

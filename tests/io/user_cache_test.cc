@@ -9,7 +9,7 @@
 namespace megatrain {
 namespace {
 
-// A variable of the environment for as long as the object lives; nullptr: not set.
+// Sets an environment variable while the object lives; nullptr: unset.
 class Variable {
  public:
   Variable(const char* name, const char* value) : name_(name) {

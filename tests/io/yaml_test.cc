@@ -12,7 +12,7 @@ void expect_refused(std::initializer_list<std::string> words, const std::string&
   expect_error(ExitCode::bad_config, words, [&] { parse_yaml(text, "train.yaml"); });
 }
 
-// Every value of the document, aliases expanded: what a reader of the result walks.
+// The number of values in the document with aliases expanded, as a reader of the result would visit them.
 int64_t walk(const YAML::Node& node) {
   int64_t nodes = 1;
   if (node.IsSequence()) {
@@ -24,7 +24,7 @@ int64_t walk(const YAML::Node& node) {
   return nodes;
 }
 
-// l0: &l0 [x, …], l1: &l1 [*l0, …], …: each line holds `width` of the one before.
+// l0: &l0 [x, …], l1: &l1 [*l0, …], …: each line repeats the previous one `width` times.
 std::string alias_tower(int lines, int width) {
   std::string text;
   for (int line = 0; line < lines; ++line) {

@@ -1,4 +1,4 @@
-// The doctor's checks, on a made-up /proc and /sys.
+// The doctor's checks, on a fake /proc and /sys.
 #include "megatrain/machine/machine_checks.h"
 
 #include <filesystem>
@@ -23,7 +23,7 @@ class Box {
     write("proc/self/cgroup", "0::/\n");
     write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
     write("sys/module/nvidia/version", "570.1\n");
-    // the GPU behind its port, as sysfs links it
+    // the GPU below its port, linked as in sysfs
     const std::string port = "sys/devices/pci0000:00/0000:00:01.0/", gpu = port + "0000:01:00.0/";
     for (const std::string& device : {port, gpu}) {
       write(device + "max_link_width", "16\n");
@@ -58,7 +58,7 @@ class Box {
     }
     return by_name;
   }
-  // The one named check fails, and every other passes but the directory's, which is this machine's.
+  // The named check fails. All others pass, except the directory's, which depends on this machine.
   void expect_warning(const std::string& name, const std::string& found, const std::string& fix,
                       const std::vector<int>& cpus = {0, 8, 9}) const {
     for (const auto& [other, check] : checks(cpus)) {
@@ -130,7 +130,7 @@ TEST(MachineChecks, ALinkNarrowerOrSlowerThanSlotAndCardAllowIsNamed) {
   box.write_gpu("current_link_width", "16\n");
   box.write_gpu("current_link_speed", "8.0 GT/s PCIe\n");
   box.expect_warning("pcie 0000:01:00.0", "x16 at 8 GT/s", "idles");
-  // a slot that can do no more is not a fault of the link
+  // a slot that supports no more is not a fault of the link
   box.write("sys/devices/pci0000:00/0000:00:01.0/max_link_speed", "8.0 GT/s PCIe\n");
   EXPECT_TRUE(box.checks().at("pcie 0000:01:00.0").ok);
 }

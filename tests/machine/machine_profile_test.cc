@@ -1,4 +1,4 @@
-// The machine's profile: JSON there and back, profiles that lie, and what the estimate makes of it.
+// The machine's profile: JSON round trip, implausible profiles, and their use in the estimate.
 #include <cmath>
 #include <limits>
 
@@ -143,7 +143,7 @@ TEST(MachineProfile, ALinkThatBothWaysShareAndDramBesideCopiesMakeAStepLonger) {
   const double free = step_seconds(machine);
   machine.link_both_bytes_per_s = machine.h2d_bytes_per_s + machine.d2h_bytes_per_s;
   machine.dram_beside_dma_bytes_per_s = machine.dram_bytes_per_s;
-  EXPECT_EQ(step_seconds(machine), free);  // as much as each has alone
+  EXPECT_EQ(step_seconds(machine), free);  // as much as each direction has alone
   machine.h2d_bytes_per_s = machine.d2h_bytes_per_s = 10e9;
   machine.link_both_bytes_per_s = 20e9;
   const double slow = step_seconds(machine);
@@ -159,7 +159,7 @@ TEST(MachineProfile, UpdatesSlowDownByTheShareOfTheLinkThatCopiesTake) {
   EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 26e9, MomentFormat::fp32), 0.26);
   EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 26e9, MomentFormat::fp32, 0.5), 26.0 / 80);
   EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 26e9, MomentFormat::fp32, 1), 26.0 / 60);
-  EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 14e9, MomentFormat::int8, 1), 0.5);  // the cores
+  EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 14e9, MomentFormat::int8, 1), 0.5);  // bound by the cores
   machine.int8_updates_per_s = 0;
   EXPECT_DOUBLE_EQ(machine.update_seconds(1e9, 14e9, MomentFormat::int8), 0.14);
 }

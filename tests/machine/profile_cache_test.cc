@@ -1,4 +1,4 @@
-// The measured profile in the user's cache, and what a run makes of its tables.
+// The measured profile in the user's cache, and how a run uses its tables.
 #include "megatrain/machine/profile_cache.h"
 
 #include "megatrain/base/units.h"
@@ -68,7 +68,7 @@ TEST(ProfileFor, ItsTablesGiveTheRateOfARunBetweenTheirEnds) {
   const double small = fitted(measured(), 128).flops_per_s, large = fitted(measured(), 4096).flops_per_s;
   EXPECT_GT(small, 50e12);
   EXPECT_LT(large, 500e12);
-  EXPECT_LT(small, large);  // larger products run faster
+  EXPECT_LT(small, large);  // larger matmuls run at a higher rate
   MachineProfile slow = measured();
   for (RatePoint& point : slow.attention_rates) point.per_s /= 100;
   EXPECT_LT(fitted(slow, 4096).flops_per_s, large / 2);

@@ -1,5 +1,5 @@
-// The seam for mixers and channels: a second kind of mixer (recurrent_mixer.h), alone, beside attention, in phases of
-// its own, in training and in generation.
+// The interface for mixers and channels, exercised by a second kind of mixer (recurrent_mixer.h): alone, beside
+// attention, and in phases of its own, in training and in generation.
 #include "megatrain/model/block.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ Block::Mixers recurrent(const LayerLayout& record) {
   return mixers;
 }
 
-// A layer whose one branch is the recurrent mixer.
+// A layer whose only branch is the recurrent mixer.
 Layer recurrent_layer(int64_t chunk) {
   Layer layer;
   layer.records.push_back(in_fp32(toy::recurrent_tensors("toy", kHidden, kWidth)));
@@ -187,7 +187,7 @@ TEST(RecurrentMixer, RemembersASequenceInGenerationWhateverPiecesItComesIn) {
   std::vector<int32_t> sequences;  // each document is one
   for (size_t t = 0; t < positions.size(); ++t) sequences.push_back(static_cast<int32_t>(t) >= kLayerDocuments[1]);
   int64_t begin = 0;
-  for (const int64_t count : {1, 1, 1, 9, 20, 8}) {  // the fifth has the end of the one and the beginning of the other
+  for (const int64_t count : {1, 1, 1, 9, 20, 8}) {  // the fifth spans the two documents
     std::vector<std::byte> work(static_cast<size_t>(phase.decode_workspace_bytes(count)));
     const auto rows = [&](std::vector<float>& values) {
       return matrix(values.data() + begin * kHidden, DType::f32, count, kHidden);
@@ -209,7 +209,7 @@ TEST(RecurrentMixer, RemembersASequenceInGenerationWhateverPiecesItComesIn) {
   EXPECT_EQ(y, run.y);
 }
 
-// A dense block of a family, and the same with a recurrent mixer beside or in the place of attention.
+// A dense block of a family, and the same with a recurrent mixer beside attention or instead of it.
 class BlockOfAFamily : public ::testing::Test {
  protected:
   static ModelConfig config() {

@@ -1,5 +1,5 @@
-// A block over ranges of its tokens: what a token is computed to does not depend on the ranges, and weight gradients
-// are the same sums in another order.
+// A block computed over ranges of its tokens: a token's values do not depend on the ranges, and weight gradients are
+// the same sums in another order.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ double largest(const std::vector<float>& values) {
 }  // namespace
 
 TEST(ChunkedBlock, GivesTheSameOutputsAndGradientsAsWhole) {
-  // biases, q/k norms, norms behind products with windows, fused tensors with partial rotary, experts
+  // biases, q/k norms, norms after matmuls with windows, fused tensors with partial rotary, experts
   for (const char* name : {"qwen2_tied", "qwen3_window", "gemma3_local", "phi3_long", "qwen3_moe", "gpt_oss"}) {
     const ModelConfig config = golden(name);
     const Model model = make_model(config, {.dtype = DType::f32, .tokens = kLayerTokens, .positions = kLayerTokens});

@@ -1,4 +1,4 @@
-// What config.json means for each family, and what is refused rather than ignored.
+// What config.json means for each family, and which fields are refused rather than ignored.
 #include "megatrain/model/config.h"
 
 #include <map>
@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// The least that a family's config.json must say.
+// The minimum that a family's config.json must contain.
 json minimal(const std::string& architecture) {
   return {{"architectures", {architecture}}, {"vocab_size", 100},      {"hidden_size", 256},
           {"intermediate_size", 512},        {"num_hidden_layers", 3}, {"num_attention_heads", 32}};
@@ -68,7 +68,7 @@ TEST(ModelConfig, AbsentFieldsAreWhatTransformersTakes) {
 
 TEST(ModelConfig, NullHeadsMeanAsManyAsQueries) {
   for (const std::string& family : kFamilies) {
-    if (family == kMistral) continue;  // of which transformers refuses it
+    if (family == kMistral) continue;  // transformers refuses it for Mistral
     EXPECT_EQ(parse(family, {{"num_key_value_heads", nullptr}}).kv_heads, 32) << family;
   }
 }
@@ -101,7 +101,7 @@ TEST(ModelConfig, QwensWindowNeedsItsSwitch) {
   for (const char* family : {kQwen2, kQwen3}) {
     EXPECT_EQ(parse(family, {{"sliding_window", 64}}).window, Windows(3, 0));
     EXPECT_EQ(parse(family, {{"sliding_window", 64}, {"use_sliding_window", true}}).window,
-              Windows(3, 0));  // from layer 28 on
+              Windows(3, 0));  // windows begin at layer 28
     EXPECT_EQ(parse(family, {{"use_sliding_window", true}, {"max_window_layers", 0}}).window, Windows(3, 4096));
     EXPECT_EQ(parse(family, {{"sliding_window", 64}, {"use_sliding_window", true}, {"max_window_layers", 1}}).window,
               (Windows{0, 64, 64}));
@@ -298,7 +298,7 @@ TEST(ModelConfig, TheModelTypeMustBeTheArchitectures) {
     }
     expect_refused(architecture, {{"model_type", "mixtral"}}, {"model_type", "mixtral"});
     expect_refused(architecture, {{"model_type", 7}}, {"model_type", "7"});
-    // as transformers, which needs no architectures
+    // like transformers, which does not need architectures
     EXPECT_EQ(parse(architecture, {{"architectures", nullptr}, {"model_type", type}}).architecture, architecture);
   }
 }
@@ -347,7 +347,7 @@ TEST(ModelConfig, FieldsOfRopeThatContradictEachOtherAreRefused) {
                  {"rope_scaling", "rope_parameters", "2.0", "4.0", "transformers"});
   expect_refused(kLlama, {{"rope_scaling", linear2}, {"rope_parameters", {{"rope_type", "default"}}}},
                  {"rope_scaling", "rope_parameters"});
-  // transformers takes rope_scaling whole, and with it the default theta
+  // transformers uses the whole of rope_scaling, and with it the default theta
   expect_refused(kLlama, {{"rope_scaling", linear2}, {"rope_parameters", with(linear2, "rope_theta", 5e5)}},
                  {"rope_scaling", "rope_parameters"});
   expect_refused(kLlama, {{"rope_theta", 1e6}, {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}}}},
@@ -395,7 +395,7 @@ TEST(ModelConfig, FieldsOfTheWrongTypeAreRefusedByName) {
   expect_refused(kLlama, {{"rope_parameters", 3}}, {"rope_parameters", "object"});
 }
 
-// Of every class of transformers 4 and 5 the fields that saving a model writes, at their defaults.
+// The fields, at their defaults, that saving a model writes for every class of transformers 4 and 5.
 TEST(ModelConfig, AcceptsWhatTransformersWrites) {
   const json common = {{"_name_or_path", ""},
                        {"attention_dropout", 0.0},
@@ -512,7 +512,7 @@ TEST(ModelConfig, RefusesRopeItCannotDo) {
   refused("linear", {"rope_scaling"});
 }
 
-// Each of these gives transformers 5 a KeyError, a division by zero or an angle that is no number.
+// Each of these gives transformers 5 a KeyError, a division by zero or an angle that is NaN.
 TEST(ModelConfig, RefusesRopeThatDividesByZeroOrOverflows) {
   const json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 1024}};
   const json llama3 = {{"rope_type", "llama3"},
@@ -533,7 +533,7 @@ TEST(ModelConfig, RefusesRopeThatDividesByZeroOrOverflows) {
   for (const json& scaling : {yarn, llama3})
     refused(with(scaling, "original_max_position_embeddings", nullptr), {"original_max_position_embeddings", "null"});
   refused({{"rope_type", "linear"}, {"factor", 2e-38}, {"rope_theta", 1e-30}}, {"infinite", "rope_theta"});
-  // null is the ratio of both lengths, as in transformers; equal and turned betas have a ramp all the same
+  // null means the ratio of the two lengths, as in transformers; equal and swapped betas still have a ramp
   const ModelConfig ratio = parse(kLlama, {{"rope_scaling", with(yarn, "factor", nullptr)}});
   EXPECT_EQ(ratio.rope.factor, static_cast<double>(ratio.max_position) / 1024);
   for (const double slow : {32.0, 64.0}) parse(kLlama, {{"rope_scaling", with(yarn, "beta_slow", slow)}});

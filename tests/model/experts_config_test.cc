@@ -1,4 +1,4 @@
-// config.json and layouts of the families with experts: what released files say, what is refused, where experts lie.
+// config.json and layouts of the MoE families: what released files contain, what is refused, where experts lie.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +18,7 @@ namespace {
 
 using nlohmann::json;
 
-// As gpt-oss-20b's, with fewer and narrower layers.
+// Like gpt-oss-20b's, with fewer and narrower layers.
 json gpt_oss() {
   return {{"architectures", {"GptOssForCausalLM"}},
           {"attention_bias", true},
@@ -61,7 +61,7 @@ json gpt_oss() {
           {"vocab_size", 100}};
 }
 
-// As Qwen3-30B-A3B's.
+// Like Qwen3-30B-A3B's.
 json qwen3_moe() {
   return {{"architectures", {"Qwen3MoeForCausalLM"}},
           {"attention_bias", false},
@@ -98,7 +98,7 @@ json qwen3_moe() {
           {"vocab_size", 100}};
 }
 
-// As Mixtral-8x7B's.
+// Like Mixtral-8x7B's.
 json mixtral() {
   return {{"architectures", {"MixtralForCausalLM"}},
           {"attention_dropout", 0.0},
@@ -301,7 +301,7 @@ TEST(Experts, PresetsHaveThePublishedParameters) {
   EXPECT_EQ(parameters("mixtral-8x7b"), 46'702'792'704);
 }
 
-// OpenAI gives 5.1 and 3.6 billion, Mistral 12.9, which counts the embedding too; so does Qwen's 3.3.
+// OpenAI publishes 5.1 and 3.6 billion. Mistral's 12.9 and Qwen's 3.3 include the embedding.
 TEST(Experts, PresetsHaveThePublishedActiveParameters) {
   const auto active = [](const char* name) {
     const ModelConfig config = parse(*preset_config(name));
@@ -309,8 +309,8 @@ TEST(Experts, PresetsHaveThePublishedActiveParameters) {
     for (const LayerLayout& layout : model_layouts(config)) sum += layout.parameters();
     return sum - idle_parameters(config);
   };
-  const int64_t head = int64_t{201088} * 2880 + 2880;                                 // and the last norm
-  const int64_t attention = 2880 * 5120 + 5120 + 4096 * 2880 + 2880 + 64 + 2 * 2880;  // with sinks and norms
+  const int64_t head = int64_t{201088} * 2880 + 2880;                                 // includes the last norm
+  const int64_t attention = 2880 * 5120 + 5120 + 4096 * 2880 + 2880 + 64 + 2 * 2880;  // includes sinks and norms
   const int64_t expert = 3 * 2880 * 2880 + 3 * 2880;
   EXPECT_EQ(active("gpt-oss-20b"), 24 * (attention + 32 * 2881 + 4 * expert) + head);
   EXPECT_EQ(active("gpt-oss-120b"), 36 * (attention + 128 * 2881 + 4 * expert) + head);

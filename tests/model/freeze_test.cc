@@ -1,4 +1,4 @@
-// Patterns over tensor names, what they refuse, and what a frozen tensor does to the layouts.
+// Patterns over tensor names, which of them are refused, and how frozen tensors change the layouts.
 #include "megatrain/model/freeze.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Gemma 3's config.json: what Gemma 3 1B's says, and what is refused.
+// Gemma 3's config.json: the contents of Gemma 3 1B's, and what is refused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Gemma 3 1B's, with fewer and narrower layers.
+// Like Gemma 3 1B's, with fewer and narrower layers.
 json gemma3_1b() {
   return {{"architectures", {"Gemma3ForCausalLM"}},
           {"attention_bias", false},

@@ -1,4 +1,4 @@
-// The head by itself: losses first, then a backward with a scale a token, as a loss over two sequences needs.
+// The head by itself: losses first, then a backward with a scale per token, as a loss over two sequences needs.
 #include "megatrain/model/head.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ LayerLayout in_fp32(std::vector<TensorSpec> tensors) {
   return make_layout(std::move(tensors));
 }
 
-// How much likelier the first sequence is than the second, and the loss of it: both of losses by token.
+// How much likelier the first sequence is than the second; and the loss of that. Both from losses per token.
 double margin(const std::vector<double>& losses) {
   double sum = 0;
   for (int64_t t = 0; t < kTokens; ++t)
@@ -55,7 +55,7 @@ class TwoPasses : public ::testing::TestWithParam<bool> {
     }
   }
 
-  // Fills losses_, and with scales grad_x_ and grads_.
+  // Fills losses_ and, if scales are given, grad_x_ and grads_.
   void run(const float* token_scales) {
     const Head head(config_, {.dtype = DType::f32, .tokens = kTokens, .head_chunk = 3}, own_);
     std::vector<std::byte> workspace(static_cast<size_t>(head.workspace_bytes()));
@@ -92,7 +92,7 @@ class TwoPasses : public ::testing::TestWithParam<bool> {
     stream_->synchronize();
   }
 
-  // Losses by token in float64.
+  // Losses per token in float64.
   std::vector<double> reference(const std::vector<double>& x, const std::vector<double>& table) const {
     std::vector<double> losses(kTokens);
     for (int64_t t = 0; t < kTokens; ++t) {
@@ -132,7 +132,7 @@ class TwoPasses : public ::testing::TestWithParam<bool> {
 TEST_P(TwoPasses, GiveTheGradientOfALossOverTwoSequences) {
   run(nullptr);
   const std::vector<double> losses(losses_.begin(), losses_.end());
-  const double slope = 1 / (1 + std::exp(margin(losses)));  // of the loss, by the loss of a token of the first
+  const double slope = 1 / (1 + std::exp(margin(losses)));  // d(loss) / d(loss of one token of the first sequence)
   std::vector<float> scales(kTokens);
   for (int64_t t = 0; t < kTokens; ++t)
     scales[static_cast<size_t>(t)] = static_cast<float>(t < kFirst ? slope : -slope);

@@ -1,4 +1,4 @@
-// Weights of a Hugging Face directory into records: what of the files is used, and what contradicts config.json.
+// Loading weights from a Hugging Face directory into records: what is used, and what contradicts config.json.
 #include "megatrain/model/load_weights.h"
 
 #include "megatrain/device/device.h"
@@ -23,7 +23,7 @@ ModelConfig small(bool tied) {
                             "config.json");
 }
 
-// The model's tensors, each element its index, the head as given, and tensors of one element that are not the model's.
+// The model's tensors with each element its index, the given head, and extra one-element tensors that the model lacks.
 class Weights {
  public:
   void write(const std::vector<float>& head, DType head_type = DType::f32,
@@ -43,7 +43,7 @@ class Weights {
     writer.finish();
   }
 
-  // Small integers, which every type holds.
+  // Small integers, which every dtype can represent.
   static std::vector<float> numbers(int64_t count) {
     std::vector<float> values(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) values[static_cast<size_t>(i)] = static_cast<float>(i % 200);
@@ -75,7 +75,7 @@ TEST(LoadWeights, ATiedModelRefusesAnotherHead) {
                  {"model.safetensors", "lm_head.weight", "model.embed_tokens.weight",
                   "row " + std::to_string(element / kHidden), "tie_word_embeddings"},
                  [&] { weights.load(true); });
-    EXPECT_TRUE(weights.load(false).unused.empty());  // untied, it is the head
+    EXPECT_TRUE(weights.load(false).unused.empty());  // untied, so it is the head
   }
 }
 
@@ -114,7 +114,7 @@ TEST(LoadWeights, NamesTheFirstTensorsThatAreMissingBeforeAnyRecordIsMade) {
 
 TEST(LoadWeights, DoesNotUseWhatIsNoLayerOfTheModelsKind) {
   const Weights weights;
-  // A buffer of older files, then a layer that predicts further tokens, as DeepSeek's do.
+  // A buffer from older files, then a layer that predicts further tokens, as in DeepSeek's models.
   const std::vector<std::string> others = {"model.layers.0.self_attn.rotary_emb.inv_freq",
                                            "model.layers.1.eh_proj.weight",
                                            "model.layers.1.mlp.up_proj.weight",

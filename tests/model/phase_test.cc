@@ -1,4 +1,4 @@
-// The seam for layers, by a layer of two phases over two records.
+// The layer interface, exercised by a layer with two phases over two records.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,7 +23,7 @@ std::vector<float> drawn(uint64_t purpose, int64_t count) {
   return values;
 }
 
-// The toy's maths in double.
+// The toy layer's maths in double.
 struct Reference {
   std::vector<double> x, norm, gate_up, down, towards;
 
@@ -240,18 +240,18 @@ TEST(PhaseCost, OfADenseBlockIsArithmeticOnItsSizes) {
   const std::vector<KeepLevel> levels = model.layers.front().phases.front()->keep_levels();
   const auto at = [&](const char* level) { return cost.levels[keep_index(level_named(levels, level))]; };
   const auto recomputed = [&](const char* level) { return at(level).recomputed; };
-  EXPECT_EQ(recomputed("nothing").flops, cost.forward.flops - 2 * tokens * mlp);  // all but the last product
+  EXPECT_EQ(recomputed("nothing").flops, cost.forward.flops - 2 * tokens * mlp);  // all but the last matmul
   EXPECT_EQ(recomputed("outputs").flops, recomputed("nothing").flops - attention);
   EXPECT_EQ(recomputed("attention").flops, 4 * tokens * mlp);
   EXPECT_EQ(recomputed("products").flops, 0);
   EXPECT_EQ(recomputed("everything").flops, 0);
   EXPECT_EQ(recomputed("everything").bytes, 0);
-  // two norms, each reading and writing (T, H) and reading its weight once a call, and SwiGLU's output
+  // two norms, each reading and writing (T, H) and reading its weight once per call, and SwiGLU's output
   const double norms = 4 * 2 * tokens * static_cast<double>(c.hidden) + 2 * static_cast<double>(c.hidden) * 4;
   EXPECT_NEAR(recomputed("products").bytes, norms + 2 * tokens * static_cast<double>(c.ff), 1024);
   EXPECT_EQ(recomputed("attention").bytes, recomputed("products").bytes);
   EXPECT_GT(recomputed("nothing").bytes, recomputed("attention").bytes);
-  // a forward that runs again
+  // a repeated forward
   const auto spared = [&](const char* level) { return at(level).spared.flops; };
   const double qkv = 2 * tokens * static_cast<double>(c.hidden * c.qkv_dim()),
                out = 2 * tokens * static_cast<double>(c.hidden * c.q_dim());

@@ -1,4 +1,4 @@
-// Phi-3's config.json: what Phi-4-mini's says, and what is refused.
+// Phi-3's config.json: the contents of Phi-4-mini's, and what is refused.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Phi-4-mini's, with fewer and narrower layers.
+// Like Phi-4-mini's, with fewer and narrower layers.
 json phi4_mini() {
   const std::vector<double> short_factor(48, 1.0), long_factor(48, 2.5);
   return {{"architectures", {"Phi3ForCausalLM"}},
@@ -103,7 +103,8 @@ TEST(Phi3, OlderNamesOfLongropeMeanIt) {
   EXPECT_DOUBLE_EQ(parse(scaling_with({{"factor", 1.0}})).rope.attention_factor, 1.0);
 }
 
-TEST(Phi3, AnOriginalLengthInsideRopeAloneIsRefused) {  // transformers takes 4096 beside it, and goes by that
+// transformers uses 4096 beside it, and follows that.
+TEST(Phi3, AnOriginalLengthInsideRopeAloneIsRefused) {
   json object = phi4_mini();
   object.erase("original_max_position_embeddings");
   object["rope_scaling"]["original_max_position_embeddings"] = 20;

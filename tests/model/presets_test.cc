@@ -12,7 +12,7 @@
 namespace megatrain {
 namespace {
 
-// The names behind "Presets: " up to the words that describe the last; qwen3-{4b, 8b} stands for two.
+// The names after "Presets: " up to the words that describe the last one; qwen3-{4b, 8b} stands for two.
 std::set<std::string> names_in_contract() {
   std::ifstream file(in_repository("docs/reference/cli.md"));
   std::stringstream text;

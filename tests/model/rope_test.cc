@@ -1,5 +1,5 @@
-// Rotary frequencies against numbers computed in Python from the papers' formulas; transformers' own, in fp32, agree
-// with them to 3e-7.
+// Rotary frequencies compared with numbers computed in Python from the papers' formulas. transformers' own, in fp32,
+// agree with them to 3e-7.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -83,7 +83,7 @@ TEST(Rope, YarnsAttentionFactorFollowsItsFields) {
   EXPECT_DOUBLE_EQ(with_rope(16, given).rope.attention_factor, 1.25);
 }
 
-// Two of a head's three pairs turn.
+// Two of a head's three pairs rotate.
 RopeConfig longrope() {
   RopeConfig rope;
   rope.scaling = RopeScaling::longrope;

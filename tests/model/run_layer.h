@@ -1,5 +1,5 @@
-// A layer forward and backward once on the CPU, in fp32: weights, input and gradient are drawn, the tokens are two
-// documents.
+// Runs a layer forward and backward once on the CPU, in fp32. Weights, input and gradient are random; the tokens form
+// two documents.
 #pragma once
 
 #include <algorithm>
@@ -19,10 +19,11 @@ inline constexpr int64_t kLayerTokens = 40;
 inline const std::vector<int32_t> kLayerDocuments = {0, 27, kLayerTokens};
 
 struct LayerRun {
-  std::vector<float> x, grad_y;                    // given
-  std::vector<std::vector<float>> weights, first;  // of each record, given: its weights, and what its gradients add to
+  std::vector<float> x, grad_y;  // given
+  // Given, for each record: its weights, and the initial contents of its gradients.
+  std::vector<std::vector<float>> weights, first;
   std::vector<float> y, grad_x;
-  std::vector<std::vector<float>> grads;  // of each record
+  std::vector<std::vector<float>> grads;  // for each record
 };
 
 inline std::vector<float> drawn_floats(uint64_t purpose, int64_t count, float scale) {
@@ -31,7 +32,7 @@ inline std::vector<float> drawn_floats(uint64_t purpose, int64_t count, float sc
   return values;
 }
 
-// Positions of the tokens in their documents.
+// Positions of the tokens within their documents.
 inline std::vector<int32_t> layer_positions() {
   std::vector<int32_t> positions;
   for (size_t d = 0; d + 1 < kLayerDocuments.size(); ++d) {
@@ -40,14 +41,14 @@ inline std::vector<int32_t> layer_positions() {
   return positions;
 }
 
-// The most levels that a phase of the layer has; a phase with fewer keeps everything at those that it lacks.
+// The largest number of levels in any phase of the layer. At levels that a phase lacks, it keeps everything.
 inline int32_t most_levels(const Layer& layer) {
   size_t most = 0;
   for (const auto& phase : layer.phases) most = std::max(most, phase->keep_levels().size());
   return static_cast<int32_t>(most);
 }
 
-// Every phase has one width. `tables` as Model::make_tables().
+// All phases have the same width. `tables` as from Model::make_tables().
 inline LayerRun run_layer(const Layer& layer, const std::vector<float>& tables, Keep wanted = Keep::nothing) {
   const std::unique_ptr<Device> device = make_cpu_device();
   const std::unique_ptr<Ops> ops = make_cpu_ops({.threads = 1});
@@ -69,7 +70,7 @@ inline LayerRun run_layer(const Layer& layer, const std::vector<float>& tables, 
                                                  .longest = 27,
                                                  .uniform = false}};
   const auto rows = [&](std::vector<float>& values) { return matrix(values.data(), DType::f32, kLayerTokens, width); };
-  std::vector<std::vector<float>> activations = {run.x};  // what each phase reads, then y
+  std::vector<std::vector<float>> activations = {run.x};  // the input of each phase, then y
   std::vector<Keep> keeps;
   std::vector<std::vector<std::byte>> kept;
   int64_t workspace = 0;

@@ -1,4 +1,4 @@
-// What the templates call, against arithmetic on the model's own sizes.
+// The op calls that a model's phases make, checked against arithmetic on the model's sizes.
 #include "megatrain/model/step_notes.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(StepNotes, ProductsOfAKeptStepAreSixFlopsAMatrixElementAndToken) {
       static_cast<double>(model.hidden * (model.qkv_dim() + 3 * model.ff) + model.q_dim() * model.hidden);
   const double matrices = static_cast<double>(model.layers) * block + static_cast<double>(model.vocab * model.hidden);
   EXPECT_EQ(product_flops(notes.keeping()), 6.0 * 48 * matrices);
-  // recomputing runs each block's products again but for the last one, whose output backward does not need
+  // recomputing repeats each block's matmuls except the last, whose output backward does not need
   const double again = static_cast<double>(model.layers) * (block - static_cast<double>(model.hidden * model.ff));
   EXPECT_EQ(product_flops(notes.recomputing()), 6.0 * 48 * matrices + 2.0 * 48 * again);
 }

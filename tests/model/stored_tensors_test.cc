@@ -1,4 +1,4 @@
-// How files hold experts: whole or as parts of one tensor, plain or in MXFP4, and what of them is refused.
+// How files store experts: whole or as parts of one tensor, plain or in MXFP4, and what is refused.
 #include "megatrain/model/stored_tensors.h"
 
 #include <cstring>
@@ -29,7 +29,7 @@ struct Held {
   std::string bytes;
 };
 
-// A golden's model, whose tensors a test changes.
+// A golden model whose tensors a test changes.
 class Directory {
  public:
   explicit Directory(const std::string& golden) {
@@ -60,7 +60,7 @@ class Directory {
     expect_error(ExitCode::bad_input, parts, [&] { load(); });
   }
 
-  // Leaves out the last slices of the leading dimension.
+  // Removes the last slices of the leading dimension.
   void cut(const std::string& name, int64_t slices) {
     Held& held = tensors.at(name);
     held.bytes.resize(held.bytes.size() / static_cast<size_t>(held.shape[0]) * static_cast<size_t>(slices));
@@ -170,7 +170,7 @@ TEST(StoredTensors, Mxfp4ComesApartByRows) {
 class Pieces : public ::testing::TestWithParam<std::tuple<bool, DType>> {};
 
 TEST_P(Pieces, OfAnySizeReadAndWriteTheSame) {
-  // A part is more than a piece, and a piece no whole number of rows.
+  // A part is larger than a piece, and a piece is not a whole number of rows.
   constexpr int64_t kSlices = 2, kHidden = 1000, kFf = 1100;
   static_assert(kFf * kHidden > kPiece && kPiece % kHidden != 0);
   const auto [transposed, type] = GetParam();

@@ -1,5 +1,5 @@
-// AdamW over state that is not exact, against a reference that decodes all of it, takes the exact step and encodes by
-// counting bounds one by one: every format, dense and by rows, blocks that are short, every bit.
+// AdamW over compressed state, compared with a reference that decodes everything, takes the exact step and encodes by
+// counting bounds one by one. Covers every format, dense and by rows, and short blocks; every bit must match.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ enum class MasterKind { split, chance, plain };
 
 struct CodedPlanes {
   MomentFormat moments = MomentFormat::fp32;
-  std::vector<uint8_t> m, v;  // bytes of the planes
+  std::vector<uint8_t> m, v;  // contents of the planes
   std::vector<float> m_scales, v_scales, master;
   std::vector<bf16> weight;
   std::vector<uint16_t> low;
@@ -32,9 +32,9 @@ struct CodedPlanes {
 struct CodedCase {
   MomentFormat moments;
   MasterKind master;
-  int64_t table;  // rows
+  int64_t table;  // in rows
   int64_t cols;
-  bool block_rows;  // blocks begin anew with every row
+  bool block_rows;  // blocks restart with every row
   bool by_rows;     // only some rows have a gradient
 
   int64_t count() const { return table * cols; }
@@ -71,7 +71,7 @@ inline CodedPlanes zero_planes(Harness& h, const CodedCase& c) {
   return p;
 }
 
-// The code of the level that a magnitude is nearest to, by its definition.
+// The code of the level nearest to a magnitude, by definition.
 inline uint8_t code_by_counting(MomentCode kind, float magnitude, float scale) {
   uint32_t code = 0;
   while (code + 1 < 1u << kind.bits && magnitude > scale * moment_bound(kind, code)) ++code;
@@ -146,7 +146,7 @@ inline void reference_step(const CodedCase& c, CodedPlanes& p, const AdamWScalar
   }
 }
 
-// The op on device copies of the planes; returns the mark that it leaves.
+// Runs the op on device copies of the planes; returns the mark that it leaves.
 inline int32_t coded_step_on_device(Harness& h, const CodedCase& c, CodedPlanes& p, const AdamWScalars& scalars,
                                     const std::vector<float>& grad, const std::vector<int32_t>& rows) {
   const Buffer m = h.upload(p.m), v = h.upload(p.v), m_scales = h.upload(p.m_scales), v_scales = h.upload(p.v_scales),
@@ -188,7 +188,7 @@ inline std::vector<CodedCase> coded_cases() {
   std::vector<CodedCase> cases;
   for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::int8}) {
     for (const MasterKind master : {MasterKind::split, MasterKind::chance, MasterKind::plain}) {
-      if (moments == MomentFormat::fp32 && master != MasterKind::chance) continue;  // exact
+      if (moments == MomentFormat::fp32 && master != MasterKind::chance) continue;  // this combination is exact
       cases.push_back({moments, master, 1, 70001, false, false});
       cases.push_back({moments, master, 3, 85, false, false});
       cases.push_back({moments, master, 17, 600, true, false});
@@ -211,9 +211,9 @@ inline void check_adamw_coded(Harness& h) {
       scalars.random = 1000 + static_cast<uint64_t>(step);
       const Vector values = h.random((c.by_rows ? std::ssize(rows) : c.table) * c.cols, DType::f32, 0.01);
       std::vector<float> grad(values.begin(), values.end());
-      for (size_t i = 0; i < grad.size(); i += 7) grad[i] *= 1e-4f;  // far from the block's largest
+      for (size_t i = 0; i < grad.size(); i += 7) grad[i] *= 1e-4f;  // far below the block's largest
       for (size_t i = 0; i < grad.size(); i += 11) grad[i] = 0;
-      constexpr float kSizes[] = {1, 1, 1, 1e-13f, 1e-15f, 1e-27f, 1e-40f};  // to where moments become 0
+      constexpr float kSizes[] = {1, 1, 1, 1e-13f, 1e-15f, 1e-27f, 1e-40f};  // down to where moments become 0
       for (size_t i = 0; i < grad.size(); ++i) grad[i] *= kSizes[i / kStateBlock % std::size(kSizes)];
       reference_step(c, here, scalars, grad, rows);
       EXPECT_EQ(coded_step_on_device(h, c, there, scalars, grad, rows), 0);

@@ -1,5 +1,5 @@
-// Moments and masters in fewer bytes: what codes mean, that every instruction set gives the same ones, and that
-// rounding by chance has the right mean.
+// Moments and masters in fewer bytes: what codes mean, that every instruction set gives the same codes, and that
+// stochastic rounding has the right mean.
 #include "tests/ops/adamw_coded_check.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(MomentCodes, AnyValueIsWithinHalfALevelOfItsCode) {
   }
 }
 
-// Every bound and the floats beside it, where an approximate quotient could be off. With beta1 = 0 a first moment
+// Every bound and its neighbouring floats, where an approximate quotient could be off. With beta1 = 0 a first moment
 // becomes its gradient.
 TEST(MomentCodes, EveryInstructionSetFindsTheCodesThatCountingFinds) {
   for (const float scale : {1.0f, 0.3f, 1.7e-5f, 0x1.0p-80f, 3.3e15f}) {
@@ -147,7 +147,7 @@ TEST(RoundingByChance, OfOneElementOverStepsIsUniformToo) {
   for (const int n : count) EXPECT_NEAR(n, kSteps / 16, 6 * std::sqrt(kSteps / 16.0));
 }
 
-// To nearest, a bf16 second moment that shrinks by a thousandth a step would stay where it is.
+// Rounded to nearest, a bf16 second moment that shrinks by 0.1% per step would never change.
 TEST(AdamWCoded, SecondMomentsShrinkAtTheirRateWithoutAGradient) {
   for (const MomentFormat moments : {MomentFormat::bf16, MomentFormat::int8}) {
     constexpr size_t kCount = 4096;

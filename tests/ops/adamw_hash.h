@@ -1,8 +1,8 @@
 // The committed AdamW hash: fixed inputs, twenty steps, xxh3_128 over (master, m, v). Every instruction set and the GPU
-// must arrive at it, in every form of gradient and master.
+// must produce it, with every form of gradient and master.
 //
-// Inputs use integers and exact scalings only, and scalars only IEEE operations, so no library function of the machine
-// takes part in them.
+// Inputs use only integers and exact scalings, and scalars only IEEE operations, so they do not depend on the machine's
+// maths library.
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -41,8 +41,8 @@ inline float adamw_hash_weight(int64_t i, uint32_t r) {
   return static_cast<float>(static_cast<int32_t>(r) >> 8) * (i % 13 == 4 ? 0x1.0p-149f : 0x1.0p-28f);
 }
 
-// A gradient in bf16: a sixteenth zeros of either sign, a sixteenth as small as bf16 goes (denormals included), the
-// rest between 2^-26 and 2^-10. Every eleventh element never sees a large one: its m and v stay near the flush limit.
+// A gradient in bf16: 1/16 are zeros of either sign, 1/16 are the smallest bf16 values (denormals included), the rest
+// lie between 2^-26 and 2^-10. Every eleventh element never gets a large one, so its m and v stay near the flush limit.
 inline bf16 adamw_hash_gradient(int64_t i, uint32_t r) {
   const uint32_t sign = (r >> 7) & 1u, mantissa = r & 0x7Fu, kind = r >> 28;
   const bool tiny = kind == 1 || i % 11 == 3;
@@ -64,7 +64,7 @@ inline const std::vector<bf16>& adamw_hash_gradients() {
   return gradients;
 }
 
-// Step t = 1..20: learning rate, clip factor and decay all move.
+// Step t = 1..20: learning rate, clip factor and decay all change.
 inline AdamWScalars adamw_hash_scalars(int t) {
   constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8;
   double power1 = 1, power2 = 1;
@@ -83,7 +83,7 @@ inline AdamWScalars adamw_hash_scalars(int t) {
           .decay = t % 2 == 0 ? static_cast<float>(1 - lr * 0.1) : 1.0f};
 }
 
-// Runs the twenty steps and returns the hash in hex. `update` gets host pointers; it updates them in place.
+// Runs the twenty steps and returns the hash in hex. `update` gets host pointers and updates them in place.
 inline std::string adamw_hash(bool bf16_gradient, bool split_master, const std::function<void(const AdamW&)>& update) {
   const size_t n = kAdamWHashElements;
   std::vector<float> master(n), m(n), v(n);

@@ -1,5 +1,5 @@
-// Runs the committed AdamW hash for every instruction set of the machine (or emulator) it is started on; built by
-// tools/check_neon. Exits with 1 when a hash differs, or when the instruction set named as argument cannot run.
+// Computes the committed AdamW hash with every instruction set of the machine (or emulator) it runs on; built by
+// tools/check_neon. Exits with 1 if a hash differs, or if the instruction set named as argument cannot run.
 #include <cstdio>
 #include <string>
 

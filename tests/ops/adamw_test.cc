@@ -84,7 +84,7 @@ AdamWScalars usual_scalars() {
           .decay = 0.99999f};
 }
 
-// A magnitude out of everything between denormal and `top`, zeros of either sign among them.
+// A random magnitude from denormals to `top`, including zeros of either sign.
 float any_magnitude(uint32_t r, int top_exponent) {
   const float sign = (r & 1u) != 0 ? -1.0f : 1.0f;
   if (((r >> 1) & 15u) == 0) return sign * 0.0f;
@@ -248,7 +248,7 @@ TEST(AdamW, SaysWhenAGradientIsNotFinite) {
 TEST(AdamW, SaysWhenAMomentIsNotFiniteThoughTheWeightIs) {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   AdamWScalars still = usual_scalars();
-  still.step_size = 0;  // an infinite second moment leaves the weight finite anyway
+  still.step_size = 0;  // keeps the weight finite even with an infinite second moment
   for (const Simd simd : simds_here()) {
     for (const GradForm grad : kGradForms) {
       for (const MasterForm form : kMasterForms) {

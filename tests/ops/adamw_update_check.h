@@ -1,4 +1,4 @@
-// AdamW as an op, against adamw_cpu on the same numbers: dense and by rows, split and plain master, every bit.
+// AdamW as an op, compared with adamw_cpu on the same numbers: dense and by rows, split and plain master, every bit.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,7 @@ inline AdamWPlanes random_planes(Harness& h, int64_t count, bool split) {
   return p;
 }
 
-// The op on device copies of the planes; returns the mark that it leaves over `marked`. rows empty: dense.
+// Runs the op on device copies of the planes; returns the mark that it leaves over `marked`. rows empty: dense.
 inline int32_t mark_on_device(Harness& h, AdamWPlanes& p, const AdamWScalars& scalars, const std::vector<float>& grad,
                               float clip, const std::vector<int32_t>& rows, int64_t cols, int32_t marked,
                               int32_t mark) {
@@ -72,7 +72,7 @@ inline int32_t mark_on_device(Harness& h, AdamWPlanes& p, const AdamWScalars& sc
   return flag[0];
 }
 
-// Returns whether all stayed finite.
+// Returns whether everything stayed finite.
 inline bool update_on_device(Harness& h, AdamWPlanes& p, const AdamWScalars& scalars, const std::vector<float>& grad,
                              float clip, const std::vector<int32_t>& rows, int64_t cols) {
   return mark_on_device(h, p, scalars, grad, clip, rows, cols, 0, 1) == 0;
@@ -128,8 +128,7 @@ inline void check_adamw_update(Harness& h) {
         EXPECT_TRUE(update_on_device(h, there, scalars, grad, std::nanf(""), rows, cols));
         EXPECT_TRUE(there == start) << "a factor that is not a number changes nothing";
 
-        for (const float odd :
-             {std::nanf(""), INFINITY, 0x1.0p120f, 0x1.0p70f}) {  // the square of the last is infinite
+        for (const float odd : {std::nanf(""), INFINITY, 0x1.0p120f, 0x1.0p70f}) {  // the square of the last overflows
           grad[grad.size() / 2] = odd;
           there = here = start;
           EXPECT_FALSE(update_on_device(h, there, scalars, grad, 1.0f, rows, cols)) << odd;
@@ -140,8 +139,8 @@ inline void check_adamw_update(Harness& h) {
   }
 }
 
-// An element of either moment that is infinite or NaN leaves the update's mark, with a gradient or without one, unless
-// another mark is there already.
+// A non-finite element in either moment makes the update leave its mark, with or without a gradient, unless another
+// mark is already there.
 inline void check_adamw_marks(Harness& h) {
   h.start(52);
   const AdamWScalars scalars = adamw_hash_scalars(3);

@@ -1,4 +1,4 @@
-// Attention in calls: what is cut, and that nothing is left out.
+// Attention cut into calls: what is cut, and that nothing is left out.
 #include "megatrain/ops/attention_cut.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(AttentionCut, DocumentsOfATileAndLongWindowsStayWhole) {
   EXPECT_FALSE(attention_cut(shape_of(length, kAttentionTile / 2 + 2), 1, length).tiled(length));
   EXPECT_TRUE(attention_cut(shape_of(length, kAttentionTile / 2), 1, length).tiled(length));
   EXPECT_TRUE(attention_cut(shape_of(length, length), 1, length).tiled(length)) << "a window that hides nothing";
-  // as many documents as fit the matrices of pairs: 28 heads of 1024 x 1024 are 56 MiB
+  // as many documents as fit the score matrices: 28 heads of 1024 x 1024 take 56 MiB
   EXPECT_EQ(attention_cut(shape_of(64 * 1024), 64, 1024).documents, 8);
   EXPECT_EQ(attention_cut(shape_of(64 * 1024), 64, 1024).kv_heads, 4);
   EXPECT_EQ(attention_cut(shape_of(8192), 1, 8192).kv_heads, 1) << "7 heads of 8192 x 8192 are 896 MiB";
@@ -61,7 +61,7 @@ TEST(AttentionCut, RaggedCallsHoldAsManyDocumentsAsFitTheirPairs) {
   EXPECT_EQ(ragged_cut(shape_of(256), 128).documents, 8) << "no more than a short micro-batch may have";
 }
 
-// Every query is new once, in a piece that has all its keys; every key is first met as a new one.
+// Every query is new exactly once, in a piece that has all its keys; every key is new where it first occurs.
 TEST(AttentionCut, PiecesOfAWindowHaveEveryPairOnce) {
   for (uint64_t i = 0; i < 2000; ++i) {
     const int64_t length = kAttentionTile + 1 + static_cast<int64_t>(random_below(3, 2, i, 1 << (4 + i % 17)));

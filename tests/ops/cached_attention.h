@@ -1,4 +1,4 @@
-// Cases of attention against a cache and how they run, on any device.
+// Cases of attention with a KV cache, and how to run them on any device.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +10,10 @@ namespace megatrain::testing {
 
 struct CachedAttentionCase {
   DType dtype;
-  std::vector<int32_t> before, fresh;  // tokens of each sequence: in the cache, new
+  std::vector<int32_t> before, fresh;  // tokens of each sequence: in the cache, and new
   int64_t heads, kv_heads, head_dim;
   int64_t window = 0;
-  int64_t gap = 0;  // of the rows of q, k and v, beyond them
+  int64_t gap = 0;  // extra row stride of q, k and v
   float scale = 0;  // 0: 1 / sqrt(head_dim)
   bool sinks = false;
 };
@@ -52,8 +52,8 @@ inline float scale_of(const CachedAttentionCase& c) {
   return c.scale > 0 ? c.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
 }
 
-// `in`: q, k, v of all tokens, sequence after sequence, and the sinks. `out`: "out" of the new tokens, and what the
-// caches then hold of all tokens.
+// `in`: q, k, v of all tokens, sequence after sequence, and the sinks. `out`: "out" for the new tokens, and the
+// contents of the caches afterwards for all tokens.
 inline OpRun run(Harness& h, const CachedAttentionCase& c, uint64_t seed) {
   h.start(seed);
   OpRun r;
@@ -75,7 +75,7 @@ inline OpRun run(Harness& h, const CachedAttentionCase& c, uint64_t seed) {
     return Vector(from.begin() + begin * cols, from.begin() + (begin + size) * cols);
   };
 
-  // sequence s lies at the place count - 1 - s; what was not written is NaN
+  // sequence s is at place count - 1 - s; unwritten entries are NaN
   const Tensor k_cache = h.poisoned(c.dtype, static_cast<int64_t>(count) * context, kv_dim);
   const Tensor v_cache = h.poisoned(c.dtype, static_cast<int64_t>(count) * context, kv_dim);
   const Tensor qkv = h.poisoned(c.dtype, fresh, q_dim + 2 * kv_dim, c.gap);

@@ -1,4 +1,4 @@
-// Attention against a cache, on the CPU.
+// Attention with a KV cache, on the CPU.
 #include <gtest/gtest.h>
 
 #include "tests/ops/cached_attention.h"
@@ -7,7 +7,7 @@
 namespace megatrain::testing {
 namespace {
 
-// What attention over whole documents gives for the new tokens of the case.
+// The result of attention over whole documents, for the new tokens of the case.
 Vector whole_attention(Harness& h, const CachedAttentionCase& c, Values in) {
   std::vector<int32_t> begin = {0};
   for (size_t s = 0; s < c.before.size(); ++s) begin.push_back(begin.back() + c.before[s] + c.fresh[s]);

@@ -1,5 +1,5 @@
-// The one list of cases per op. It drives the float64 finite differences, CUDA against CPU, and timing.
-// Pure data: shapes, dtypes, flags. `gap` is what a row's stride has beyond its columns.
+// The single list of cases for each op. It drives the float64 finite differences, CUDA against CPU, and timing. Pure
+// data: shapes, dtypes, flags. `gap` is by how much a row's stride exceeds its columns.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct RmsNormCase {
   bool accumulate = false;
   bool in_place = false;  // out is x; grad_x is grad_out
   float weight_offset = 0;
-  bool adds = false;  // the forward adds a residual, which lies in out unless that is x
+  bool adds = false;  // the forward adds a residual, which is in out unless out is x
 };
 
 struct RopeCase {
@@ -45,18 +45,18 @@ struct LinearCase {
   bool bias = false;
   bool accumulate = false;
   int64_t gap = 0;
-  bool wide_out = false;  // out and grad_x are fp32 whatever dtype is
-  float scale = 1;        // of a case without a bias
+  bool wide_out = false;  // out and grad_x are fp32 for any dtype
+  float scale = 1;        // only in cases without a bias
 };
 
 struct AttentionCase {
   DType dtype;
-  std::vector<int32_t> documents;  // tokens of each
+  std::vector<int32_t> documents;  // tokens in each
   int64_t heads, kv_heads, head_dim;
   int64_t window = 0;
   float scale = 0;  // 0: 1 / sqrt(head_dim)
   bool sinks = false;
-  bool accumulate = false;  // grad_sinks is added to
+  bool accumulate = false;  // adds to grad_sinks
 };
 
 struct GatedCase {
@@ -66,14 +66,14 @@ struct GatedCase {
   Activation activation = Activation::silu;
 };
 
-// The router: route and its backward, and what count_experts counts.
+// The router: route, its backward, and count_experts.
 struct RouteCase {
   DType dtype;  // of grad_logits
   int64_t tokens, experts, choices;
   RouterScore score = RouterScore::softmax_of_chosen;
   float scale = 1;
-  bool bias = false;         // of the choice
-  bool losses = false;       // of the router
+  bool bias = false;         // on the choice
+  bool losses = false;       // with router losses
   int64_t ignore_every = 0;  // every n-th token does not count; 0: all do
   bool ties = false;         // some rows have equal logits
 };
@@ -82,22 +82,22 @@ struct RouteCase {
 struct ExpertRowsCase {
   DType dtype;
   int64_t tokens, hidden, experts, choices;
-  int64_t first = 0, count = 0;  // of the group; 0: all
+  int64_t first = 0, count = 0;  // of the group; count 0: all
 };
 
 struct ExpertsLinearCase {
   DType dtype;
-  std::vector<int32_t> rows;  // of each expert
+  std::vector<int32_t> rows;  // per expert
   int64_t in, out;
   bool bias = false;
   bool accumulate = false;
-  int64_t gap = 0;     // of rows, and between experts
+  int64_t gap = 0;     // in rows, and between experts
   int32_t before = 0;  // rows of the experts before the group
 };
 
 struct ExpertsGatedCase {
   DType dtype;
-  std::vector<int32_t> rows;  // of each expert
+  std::vector<int32_t> rows;  // per expert
   int64_t size, hidden;
   Gate gate{};
   bool bias = false;
@@ -114,7 +114,7 @@ struct CrossEntropyCase {
 };
 
 struct FinishGradientCase {
-  DType dtype;  // of what leaves
+  DType dtype;  // of the rounded gradient
   int64_t count;
   int64_t parts = 1;
 };
@@ -281,7 +281,7 @@ inline const std::vector<ExpertsLinearCase> kExpertsLinearCases = {
     {DType::bf16, {4, 2}, 264, 40, true, false, 16},
 };
 
-// Limits that are no bf16 number, so that no stored value lies at the kink.
+// Limits that are not bf16 numbers, so that no stored value lies at the kink.
 inline const std::vector<ExpertsGatedCase> kExpertsGatedCases = {
     {DType::f32, {1}, 1, 1},
     {DType::f32, {3, 0, 2}, 5, 4, {}, true},

@@ -1,4 +1,4 @@
-// The CPU device with its ops, one stream and a harness over them.
+// The CPU device with its ops, one stream and a harness.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Bits that may not move: with the team's size, with how tokens are packed or split, with a neighbour's content.
+// Bits must not depend on the number of threads, on how tokens are packed or split, or on neighbouring documents.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// A whole mixture of experts made of its ops, in groups of experts, forward and backward, on any device. Nothing waits
-// between the ops: what one writes decides how many rows the next one works on.
+// A whole MoE layer made from its ops, in groups of experts, forward and backward, on any device. There is no
+// synchronisation between the ops: the output of one determines how many rows the next works on.
 #pragma once
 
 #include "tests/ops/run_expert_cases.h"
@@ -13,8 +13,8 @@ struct ExpertLayer {
   bool bias = false;
 };
 
-// `in`: x, logits, up, down (and their biases), grad_out. `out`: out and the gradients of all of `in`. Experts are
-// computed `group` at a time.
+// `in`: x, logits, up, down (and their biases), grad_out. `out`: out and the gradients of everything in `in`. Experts
+// are computed `group` at a time.
 inline OpRun run(Harness& h, const ExpertLayer& c, int64_t group, uint64_t seed) {
   h.start(seed);
   OpRun r;
@@ -52,7 +52,7 @@ inline OpRun run(Harness& h, const ExpertLayer& c, int64_t group, uint64_t seed)
   const Tensor grad_x = h.poisoned(c.dtype, c.tokens, c.hidden);
   const Tensor grad_logits = h.poisoned(c.dtype, c.tokens, c.experts);
 
-  // The rows and weights of the group that begins with an expert.
+  // The rows and weights of the group that begins with expert `first`.
   const auto rows = [&](int64_t first) {
     return ExpertRows{.begin = pointer<int32_t>(begin) + first,
                       .experts = std::min(group, c.experts - first),
@@ -69,7 +69,7 @@ inline OpRun run(Harness& h, const ExpertLayer& c, int64_t group, uint64_t seed)
                                  .rows = rows(first),
                                  .out = to.view});
   };
-  // gate_up of the group's rows of x
+  // gate_up for the group's rows of x
   const auto inner = [&](int64_t first) {
     gather(first, x, rows_x);
     h.ops.experts_forward(h.stream, {.rows = rows(first),
@@ -78,7 +78,7 @@ inline OpRun run(Harness& h, const ExpertLayer& c, int64_t group, uint64_t seed)
                                      .bias = c.bias ? part(up_bias, first, 2 * c.size) : ExpertWeights{},
                                      .out = gate_up.view});
   };
-  // Groups go to an fp32 sum; the last one rounds it.
+  // Groups add to an fp32 sum; the last one rounds it.
   const auto combine = [&](int64_t first, const Tensor& x_rows, const Tensor& into, const Tensor& last, bool backward) {
     const bool starts = backward ? first + group >= c.experts : first == 0;
     const bool ends = backward ? first == 0 : first + group >= c.experts;
@@ -129,7 +129,7 @@ inline OpRun run(Harness& h, const ExpertLayer& c, int64_t group, uint64_t seed)
                                             .bias = c.bias ? part(down_bias, first, c.hidden) : ExpertWeights{},
                                             .gate = c.gate,
                                             .grad_weights = grad_weights.view.as<float>()});
-    // The bias takes the weighted rows of dY; the matrix takes them as they are, as its other factor is weighted.
+    // The bias uses the weighted rows of dY. The matrix uses unweighted ones, since its other factor is weighted.
     if (c.bias) {
       h.ops.experts_backward_weight(h.stream, {.rows = rows(first),
                                                .grad_out = rows_y.view,

@@ -1,4 +1,4 @@
-// Mixtures of experts in float64, written from their definitions.
+// MoE ops in float64, written from their definitions.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ inline double gated(const Gate& how, double gate, double up) {
          (std::clamp(up, -limit, limit) + static_cast<double>(how.up_offset));
 }
 
-// The experts that a row of scores chooses.
+// The experts that a row of scores selects.
 inline std::vector<int64_t> best_of(const Vector& scores, int64_t choices) {
   std::vector<int64_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
@@ -36,7 +36,7 @@ inline std::vector<int64_t> best_of(const Vector& scores, int64_t choices) {
   return order;
 }
 
-// "experts" of `in` are those whose weights are computed, as a choice does not move with small steps.
+// "experts" in `in` fixes the choice, so that it does not change in finite differences; only weights are computed.
 inline Values reference(const RouteCase& c, const Values& in) {
   Values out{{"choice_counts", Vector(static_cast<size_t>(c.choices * c.experts), 2)},
              {"probability", Vector(static_cast<size_t>(c.experts), 0.25)},
@@ -71,7 +71,7 @@ inline Values reference(const RouteCase& c, const Values& in) {
   return out;
 }
 
-// What route_backward differentiates.
+// The function that route_backward differentiates.
 inline double objective(const RouteCase& c, const Values& in) {
   const Values out = reference(c, in);
   double sum = 0;
@@ -99,7 +99,7 @@ inline Values reference(const ExpertRowsCase& c, const Values& in) {
   }
   out["alone"] = Vector(static_cast<size_t>(c.tokens * c.hidden));
   out["sum"] = out["descending"] = in.at("from");
-  int64_t row = 0;  // of the group's buffer
+  int64_t row = 0;  // in the group's buffer
   for (const int64_t pair : order) {
     if (experts[pair] < static_cast<double>(c.first) || experts[pair] >= static_cast<double>(last)) continue;
     const int64_t token = pair / c.choices;
@@ -115,7 +115,7 @@ inline Values reference(const ExpertRowsCase& c, const Values& in) {
   return out;
 }
 
-// body(row, expert) for every row of the group.
+// Calls body(row, expert) for every row of the group.
 template <class Body>
 void for_given_rows(const std::vector<int32_t>& rows, const Body& body) {
   int64_t row = 0;
@@ -151,7 +151,8 @@ inline Values reference(const ExpertsGatedCase& c, const Values& in) {
   return out;
 }
 
-// What experts_gated_backward differentiates: weight * (<grad_act, out> + <grad_y, bias>) of every row.
+// The function that experts_gated_backward differentiates: weight * (<grad_act, out> + <grad_y, bias>), summed over
+// rows.
 inline double objective(const ExpertsGatedCase& c, const Values& in) {
   const Vector act = reference(c, in).at("out");
   double sum = 0;

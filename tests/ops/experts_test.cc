@@ -1,4 +1,4 @@
-// What the ops of mixtures of experts have in common with other ops, and make together.
+// Properties that the MoE ops share with other ops, and the layer that they form together.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ TEST(Experts, BitsDoNotDependOnHowManyAreComputedAtATime) {
   check_groups_of_experts(cpu.harness);
 }
 
-// <grad_out, out> of the layer in float64, with the experts that `chosen` has of each token.
+// <grad_out, out> of the layer in float64, with the experts in `chosen` for each token.
 double layer_objective(const ExpertLayer& c, const std::vector<std::vector<int64_t>>& chosen, const Values& in) {
   double value = 0;
   for (int64_t t = 0; t < c.tokens; ++t) {
@@ -132,7 +132,7 @@ TEST(Experts, GatedActivationsWithoutLimitsHaveTheBitsOfTheOthers) {
   }
 }
 
-// Each addition rounds to fp32, so its order is seen in the bits.
+// Each addition rounds to fp32, so the bits reveal its order.
 TEST(Experts, ATokensRowsAreAddedInOrderOfTheirExperts) {
   CpuFixture cpu({.threads = 2});
   const ExpertRowsCase c{DType::f32, 40, 30, 12, 8, 2, 9};
@@ -163,7 +163,7 @@ TEST(Experts, ATokensRowsAreAddedInOrderOfTheirExperts) {
   EXPECT_GT(differ, 0);
 }
 
-// Chosen experts of rows of logits.
+// The experts chosen for rows of logits.
 std::vector<int32_t> routed(Harness& h, const Vector& logits, int64_t experts, int64_t choices, RouterScore score) {
   const int64_t tokens = std::ssize(logits) / experts;
   const Tensor logits_d = h.filled(DType::f32, tokens, experts, logits);

@@ -1,4 +1,4 @@
-// Forward against a float64 reference; backward against central differences of that reference.
+// Forward compared with a float64 reference; backward compared with central differences of that reference.
 #include <gtest/gtest.h>
 
 #include "tests/ops/cpu_fixture.h"
@@ -15,8 +15,8 @@ double largest(const Vector& values) {
   return top;
 }
 
-// The scalar whose gradient the backward ops compute, where reference.h has none for the case: out . grad_out, or the
-// scaled sum of losses; plus X . before_X for every gradient that is added to what was there.
+// The scalar whose gradient the backward ops compute, if reference.h has none for the case: out . grad_out, or the
+// scaled sum of losses; plus X . before_X for every gradient that is accumulated.
 template <class Case>
 double objective(const Case& c, const Values& in) {
   const Values out = reference(c, in);
@@ -61,7 +61,7 @@ template <class Case>
 void check_backward(const Case& c, const OpRun& r) {
   const double tolerance = c.dtype == DType::bf16 ? 1e-2 : 1e-5;
   constexpr size_t kElementwiseLimit = 250;
-  // What a gradient that is zero by symmetry is measured against: its noise is of the size of the terms that cancel.
+  // The scale for a gradient that is zero by symmetry: its noise is as large as the terms that cancel.
   const Vector cause = r.in.contains("grad_out") ? r.in.at("grad_out") : Vector{1e-3};
   for (const auto& [grad_name, grad] : r.out) {
     if (!grad_name.starts_with("grad_")) continue;
@@ -109,7 +109,7 @@ TEST(CpuOps, ProductsOfExpertsMatchTheDefinitionAndItsDifferences) { check_all(k
 TEST(CpuOps, GatedActivationsOfExpertsMatchTheDefinitionAndItsDifferences) { check_all(kExpertsGatedCases); }
 TEST(CpuOps, CrossEntropyMatchesTheDefinitionAndItsDifferences) { check_all(kCrossEntropyCases); }
 
-// 1 + w is no bf16 number for a small w: the sum and the product are fp32, and only the result is rounded.
+// 1 + w is not a bf16 number for a small w: sum and product are fp32, and only the result is rounded.
 TEST(CpuOps, RmsNormAddsTheOffsetInFp32AndRoundsOnce) {
   CpuFixture cpu({.threads = 1});
   const RmsNormCase c{DType::bf16, 5, 64, 3, 0, false, false, false, 1.0f, true};

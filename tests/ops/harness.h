@@ -1,5 +1,5 @@
-// Runs one case of one op on any device: inputs are random, outputs start as NaN, and all come back as float64.
-// Only Device, Stream and Ops are used, so the same cases run on the CPU and on CUDA.
+// Runs one case of one op on any device: inputs are random, outputs start as NaN, and everything is returned as
+// float64. Only Device, Stream and Ops are used, so the same cases run on the CPU and on CUDA.
 #pragma once
 
 #include <algorithm>
@@ -23,13 +23,13 @@ namespace megatrain::testing {
 using Vector = std::vector<double>;
 using Values = std::map<std::string, Vector>;  // row-major, without gaps
 
-// What a case read and what it made. `in` holds the values as stored, so rounded to the case's dtype.
-// `before_X` in `in` is what output X held when the op adds to it.
+// The inputs and outputs of a case. `in` holds values as stored, so rounded to the case's dtype. `before_X` in `in` is
+// the previous content of output X if the op adds to it.
 struct OpRun {
   Values in;
   Values out;
-  std::set<std::string> exact;            // of `out`: integers and copies, equal on every device
-  std::map<std::string, double> seconds;  // of one call, by direction
+  std::set<std::string> exact;            // names in `out` of integers and copies, which are equal on every device
+  std::map<std::string, double> seconds;  // per call, by direction
 };
 
 inline double stored(double value, DType dtype) {
@@ -44,7 +44,7 @@ struct Tensor {
 
 class Harness {
  public:
-  // With repeat > 1 calls are timed; values of ops that work in place or accumulate then mean nothing.
+  // With repeat > 1, calls are timed; the values of ops that work in place or accumulate are then meaningless.
   Harness(Device& device, Ops& ops, Stream& stream, int repeat = 1)
       : device(device), ops(ops), stream(stream), repeat_(repeat) {}
 
@@ -71,7 +71,7 @@ class Harness {
   }
   uint64_t random_index(uint64_t index, uint64_t bound) { return random_below(seed_, 0xffff, index, bound); }
 
-  // Every byte 0xFF: a NaN in each floating-point type.
+  // Every byte is 0xFF, a NaN in each floating-point type.
   Tensor poisoned(DType dtype, int64_t rows, int64_t cols, int64_t gap = 0) {
     Tensor tensor;
     const std::vector<unsigned char> poison(static_cast<size_t>(rows * (cols + gap) * dtype_bytes(dtype)), 0xFF);
@@ -126,7 +126,7 @@ class Harness {
     }
     return values;
   }
-  // The whole tensor, after making sure that nothing was written into its gaps.
+  // Reads the whole tensor, after checking that nothing was written into its gaps.
   Vector read(const Tensor& tensor) {
     const std::vector<std::byte> bytes = download(tensor);
     const int64_t size = dtype_bytes(tensor.view.dtype);
@@ -140,7 +140,7 @@ class Harness {
     return read(tensor, tensor.view);
   }
 
-  // Rows [begin, ...) of a poisoned tensor, which no op may write.
+  // Checks that no op wrote rows [begin, ...) of a poisoned tensor.
   void expect_untouched(const Tensor& tensor, int64_t begin) {
     const std::vector<std::byte> bytes = download(tensor);
     const auto first = bytes.begin() + begin * tensor.view.row_stride * dtype_bytes(tensor.view.dtype);
@@ -163,13 +163,13 @@ class Harness {
     return values;
   }
 
-  // Into a plane that is there; nothing when it is empty.
+  // Downloads into `plane`; does nothing if it is empty.
   template <class T>
   void fetch(std::vector<T>& plane, const Buffer& from) {
     if (!plane.empty()) plane = download_as<T>(from, std::ssize(plane));
   }
 
-  // Enqueues `call` and waits; the time of one call goes to `seconds`.
+  // Enqueues `call` and waits; stores the time of one call in `seconds`.
   template <class Call>
   void launch(double& seconds, const Call& call) {
     const double start = now_s();

@@ -1,4 +1,4 @@
-// Offsets are 64-bit: tensors of more than 2^31 elements, of which only a few pages are ever touched.
+// Offsets are 64-bit: tensors with more than 2^31 elements, of which only a few pages are ever touched.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 

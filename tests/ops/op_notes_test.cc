@@ -1,4 +1,4 @@
-// Noted calls can be made again on other memory.
+// Recorded calls can be replayed on other memory.
 #include "megatrain/ops/op_notes.h"
 
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ namespace {
 
 const int32_t* numbers_nowhere() { return static_cast<const int32_t*>(nowhere(90, 1, 1).data); }
 
-// 3 of 6 experts, of 20 tokens with 2 choices each.
+// 3 of 6 experts, for 20 tokens with 2 choices each.
 const ExpertRows kThreeExperts{
     .begin = numbers_nowhere(), .origin = numbers_nowhere(), .experts = 3, .most = 33, .expected = 20};
 

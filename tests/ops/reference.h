@@ -1,4 +1,4 @@
-// Each op's forward in float64, written from its definition: the judge of every backend.
+// Each op's forward in float64, written from its definition: the reference for every backend.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How each op's case runs, forward and backward: run(harness, case, seed) -> inputs and outputs.
+// How each op's case is run, forward and backward: run(harness, case, seed) -> inputs and outputs.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace megatrain::testing {
 
-// Sorted segments of an index list, as EmbeddingBackward takes them.
+// The sorted segments of an index list, in the form EmbeddingBackward takes.
 struct Segments {
   std::vector<int32_t> order, begin, row;
 };
@@ -228,8 +228,8 @@ inline AttentionShape shape_of(const AttentionCase& c) {
           .scale = c.scale > 0 ? c.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))};
 }
 
-// q, k and v lie in one (T, (heads + 2 kv_heads) D) product, as the model has them; so do their gradients.
-// The inputs are random but for those that `given` names.
+// q, k and v are views into one (T, (heads + 2 kv_heads) D) tensor, as in the model, and so are their gradients. Inputs
+// are random except those in `given`.
 inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values& given = {}) {
   h.start(seed);
   OpRun r;
@@ -382,7 +382,7 @@ inline OpRun run(Harness& h, const CrossEntropyCase& c, uint64_t seed) {
   return r;
 }
 
-// Whatever else is summed in the same call, a part has the bits that it has alone.
+// A part has the same bits alone as when other parts are summed in the same call.
 inline OpRun run(Harness& h, const FinishGradientCase& c, uint64_t seed) {
   h.start(seed);
   OpRun r;

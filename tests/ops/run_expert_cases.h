@@ -1,4 +1,4 @@
-// How the cases of mixtures of experts run, as run_cases.h does the others'.
+// How the MoE cases are run; run_cases.h has the others.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ inline OpRun run(Harness& h, const RouteCase& c, uint64_t seed) {
                                     .counted = counts,
                                     .grad_logits = grad_logits.view});
   });
-  // all are added to what is there
+  // all of these are accumulated into
   const Buffer choice_counts = h.upload(std::vector<int64_t>(static_cast<size_t>(c.choices * c.experts), 2)),
                probability = h.upload(std::vector<double>(static_cast<size_t>(c.experts), 0.25)),
                squared_lse = h.upload(std::vector<double>{0.5}), tokens = h.upload(std::vector<int64_t>{7});
@@ -87,7 +87,7 @@ inline OpRun run(Harness& h, const RouteCase& c, uint64_t seed) {
   return r;
 }
 
-// Of three layers' counts with other words between them; too many for fp32 to hold.
+// For three layers' counts with other words between them; counts too large for fp32.
 inline void check_balance_slopes(Harness& h) {
   constexpr int64_t kLayers = 3, kChoices = 2, kExperts = 131, kStride = kChoices * kExperts + 5;
   constexpr double kFactor = 0.3 / 7e6;
@@ -112,7 +112,7 @@ inline void check_balance_slopes(Harness& h) {
   EXPECT_EQ(to_vector(h.download_as<float>(slopes, kExperts)), wanted);
 }
 
-// Distinct random experts of each token; expert 1 is left idle where there are enough.
+// Distinct random experts for each token; expert 1 stays idle if there are enough.
 inline std::vector<int32_t> random_choices(Harness& h, int64_t tokens, int64_t experts, int64_t choices) {
   std::vector<int32_t> list;
   for (int64_t t = 0; t < tokens; ++t) {
@@ -197,7 +197,7 @@ inline OpRun run(Harness& h, const ExpertRowsCase& c, uint64_t seed) {
   return r;
 }
 
-// Rows of experts whose numbers are given, in buffers that hold more.
+// Rows for experts with given row counts, in buffers that hold more.
 struct GivenRows {
   GivenRows(Harness& h, const std::vector<int32_t>& rows, int32_t before) : begin{before} {
     for (int32_t size : rows) begin.push_back(begin.back() + size);
@@ -225,7 +225,7 @@ struct GivenRows {
   ExpertRows args;
 };
 
-// (rows, cols) of each expert, from a view of one row an expert; none from an empty one.
+// (rows, cols) for each expert, from a view with one row per expert; none from an empty view.
 inline ExpertWeights weights_in(const View& by_expert, int64_t rows, int64_t cols) {
   if (by_expert.empty()) return {};
   return {.first = {by_expert.data, by_expert.dtype, rows, cols, cols}, .stride = by_expert.row_stride};
@@ -278,12 +278,12 @@ inline OpRun run(Harness& h, const ExpertsLinearCase& c, uint64_t seed) {
   return r;
 }
 
-// Weights and their gradients stand in `in` and `out` by row.
+// In `in` and `out`, weights and their gradients are listed by row.
 inline OpRun run(Harness& h, const ExpertsGatedCase& c, uint64_t seed) {
   h.start(seed);
   OpRun r;
   const GivenRows rows(h, c.rows, c.before);
-  const int64_t pairs = rows.begin.back() + 2;  // of other experts, before and behind
+  const int64_t pairs = rows.begin.back() + 2;  // of other experts, before and after
   r.in["gate_up"] = h.random(rows.count * 2 * c.size, c.dtype, 3.0);
   r.in["grad_act"] = h.random(rows.count * c.size, c.dtype);
   r.in["grad_y"] = h.random(rows.count * c.hidden, c.dtype);

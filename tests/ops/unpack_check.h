@@ -1,4 +1,4 @@
-// Packed weights against the decoder, on any device: every byte under every scale, and copies of any length.
+// Packed weights compared with the decoder, on any device: every byte under every scale, and copies of any length.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The fp32 master is real: one recorded gradient sequence against PyTorch's fp32 AdamW
+// Proves that the fp32 master is exact: a recorded sequence of gradients compared with PyTorch's fp32 AdamW
 // (tests/optim/make_adamw_golden.py).
 #include <gtest/gtest.h>
 
