@@ -1,5 +1,5 @@
-// A recorded gradient sequence that Python and C++ compute to the same bits: integers of a 32-bit generator, scaled by
-// powers of two. tests/optim/make_adamw_golden.py is its other half.
+// A recorded sequence of gradients that Python and C++ compute to the same bits: integers from a 32-bit generator,
+// scaled by powers of two. tests/optim/make_adamw_golden.py is the Python side.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline uint32_t recorded_bits(uint32_t x) {
   return x ^ (x >> 16);
 }
 
-// The sum of four 16-bit uniforms: about normal, std 0.018.
+// The sum of four 16-bit uniforms: roughly normal, std 0.018.
 inline float recorded_weight(int i) {
   int32_t sum = 0;
   for (int part = 0; part < 4; ++part) {
@@ -25,7 +25,7 @@ inline float recorded_weight(int i) {
   return static_cast<float>(sum) * 0x1.0p-21f;
 }
 
-// Noise of std 1.1e-3 around a mean of the weight's own, so that weights drift.
+// Noise of std 1.1e-3 around a mean specific to the weight, so that weights drift.
 inline float recorded_gradient(int step, int i) {
   const uint32_t at = static_cast<uint32_t>(step * kRecordedWeights + i);
   const int32_t noise = static_cast<int32_t>(recorded_bits(0x40000000u + at) >> 16) - 32768;

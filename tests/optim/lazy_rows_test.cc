@@ -32,7 +32,7 @@ std::vector<float> all_values(const LayerRecord& record) {
   return values;
 }
 
-// A step's touched rows, none to many, with gradients; the learning rate changes from step to step.
+// The rows that a step touches, none to many, with gradients; the learning rate changes from step to step.
 struct Step {
   std::vector<int32_t> rows;
   std::vector<float> gradient;
@@ -40,7 +40,7 @@ struct Step {
 };
 Step some_step(uint64_t t) {
   Step step;
-  const uint64_t density = random_below(9, 1, t, 6);  // 0: no row at all
+  const uint64_t density = random_below(9, 1, t, 6);  // 0: no rows
   for (int32_t row = 0; row < kRows; ++row) {
     if (random_below(9, 2, t * kRows + static_cast<uint64_t>(row), 20) < density) step.rows.push_back(row);
   }
@@ -74,7 +74,7 @@ TEST(LazyRows, EndWhereUpdatingEveryRowAtEveryStepEnds) {
       update_run(eager.planes(), eager.layout().tensors[0], step.scalars, reinterpret_cast<const std::byte*>(gradient),
                  row * kCols, kCols);
     }
-    if (t % 7 == 0) {  // some rows are read: they are what they should be
+    if (t % 7 == 0) {  // some rows are read, and must be up to date
       const std::vector<int32_t> wanted = {0, 5, 17, kRows - 1};
       std::vector<float> read(wanted.size() * kCols), expected(kCols);
       EXPECT_TRUE(rows.read(lazy.planes(), wanted, reinterpret_cast<std::byte*>(read.data())));

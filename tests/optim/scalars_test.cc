@@ -37,12 +37,12 @@ TEST(AdamWScalars, CountFromOne) { EXPECT_THROW(adamw_scalars({.lr = 1e-3, .t = 
 TEST(GradientNorm, AddsSquaresInLayerOrder) {
   EXPECT_EQ(gradient_norm(std::vector<double>{9, 16}), 5);
   EXPECT_EQ(gradient_norm({}), 0);
-  // 1 is lost behind 2^53 and kept in front of it: the order is part of the result.
+  // 1 is lost when added after 2^53 and kept when added before it, so the order matters.
   EXPECT_EQ(gradient_norm(std::vector<double>{0x1.0p53, 1, 1}), std::sqrt(0x1.0p53));
   EXPECT_EQ(gradient_norm(std::vector<double>{1, 1, 0x1.0p53}), std::sqrt(0x1.0p53 + 2));
 }
 
-// Of one layer with this norm.
+// For one layer with this norm.
 double factor(double norm, double clip) { return clip_factor(std::vector<double>{norm * norm}, clip); }
 
 TEST(ClipFactor, IsThatOfTorch) {

@@ -1,4 +1,4 @@
-// Runs a committed golden (made with transformers by make_goldens.py) through the trainer, in process.
+// Trains a committed golden (made with transformers by make_goldens.py) in process.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using Tensors = std::map<std::string, std::vector<float>>;
 
 inline std::string golden_path(const std::string& name) { return in_repository("tests/parity/goldens/") + name; }
 
-// Those of short sequences, or of 8K tokens.
+// The goldens with short sequences, or those with 8K tokens.
 inline std::vector<std::string> golden_names(bool long_sequences = false) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(golden_path(""))) {
@@ -55,8 +55,8 @@ inline float largest(const std::vector<float>& values) {
   return most;
 }
 
-// max|a - b| / max(max|b|, 1e-4 x the largest magnitude of all b): noise on a gradient that is zero by symmetry does
-// not count as an error of size one.
+// max|a - b| / max(max|b|, 1e-4 x the largest magnitude over all b), so that noise on a gradient that is zero by
+// symmetry does not count as an error of 1.
 inline std::map<std::string, double> relative_errors(const Tensors& a, const Tensors& b) {
   float of_model = 0;
   for (const auto& [name, values] : b) of_model = std::max(of_model, largest(values));
@@ -74,7 +74,7 @@ inline std::map<std::string, double> relative_errors(const Tensors& a, const Ten
   return errors;
 }
 
-// 1 where both are zero, as gradients of experts without tokens are.
+// 1 if both are zero, as for gradients of experts without tokens.
 inline double cosine(const std::vector<float>& a, const std::vector<float>& b) {
   double ab = 0, aa = 0, bb = 0;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -87,9 +87,9 @@ inline double cosine(const std::vector<float>& a, const std::vector<float>& b) {
 
 struct Outcome {
   std::vector<double> losses, norms;
-  std::vector<double> aux_losses, z_losses;  // of the router, where they are trained
+  std::vector<double> aux_losses, z_losses;  // of the router, if trained
   Tensors gradients;                         // of the first step
-  Tensors weights;                           // after the last
+  Tensors weights;                           // after the last step
 };
 
 struct Variant {
@@ -175,7 +175,8 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   return outcome;
 }
 
-// fp32: losses, every gradient of the first step, norms and every weight after all clipped AdamW steps within 1e-5.
+// fp32: losses, every gradient of the first step, norms, and every weight after all clipped AdamW steps are within
+// 1e-5.
 inline void expect_fp32_parity(const std::string& name, Variant variant) {
   variant.precision = "fp32";
   const nlohmann::json golden = read_json_file(golden_path(name) + "/expected.json");
@@ -206,7 +207,7 @@ inline void expect_fp32_parity(const std::string& name, Variant variant) {
     EXPECT_LE(error, 1e-5) << tensor << " after the last step";
 }
 
-// bf16: loss within 2e-2, the cosine of every gradient at least 0.999.
+// bf16: losses are within 2e-2, and the cosine of every gradient is at least 0.999.
 inline void expect_bf16_parity(const std::string& name, Variant variant) {
   variant.precision = "bf16";
   variant.steps = 1;

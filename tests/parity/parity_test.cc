@@ -19,7 +19,7 @@ TEST_P(Golden, Bf16LossAndGradientDirectionsMatchTransformers) { expect_bf16_par
 INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(golden_names()),
                          [](const auto& info) { return info.param; });
 
-// Two steps of 8192 tokens: one document, and documents of up to 5000 with a window of 1000 in one layer.
+// Two steps of 8192 tokens: one document; or documents of up to 5000 tokens, with a window of 1000 in one layer.
 class LongGolden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(LongGolden, Fp32LossGradientsAndClippedStepsMatchTransformers) {

@@ -1,4 +1,4 @@
-// Layers that live in the memory of a few: a step computes and moves what it would if each had a copy of its own.
+// Layers that alias the memory of a few: a step computes and moves as much as if each had memory of its own.
 #include <gtest/gtest.h>
 
 #include "megatrain/base/error.h"
@@ -15,11 +15,11 @@ constexpr int64_t kLayers = 6, kHomes = 2;
 
 }  // namespace
 
-// One layer's update writes what another's copy reads, the same bytes over themselves: a race on purpose.
+// One layer's update writes what another layer's copy reads. Both write the same bytes, so the race is deliberate.
 #ifndef __SANITIZE_THREAD__
 namespace {
 
-// What a step computes with is read from one trainer and written to the other.
+// Copies the weights that a step uses from one trainer to the other.
 void copy_weights(Trainer& from, Trainer& to) {
   for (size_t r = 0; r < to.records().size(); ++r) {
     for (const TensorSpec& tensor : to.records()[r].layout().tensors) {
@@ -89,7 +89,7 @@ TEST(AliasedLayers, AreFewerThanTheModelsAndOfOneSize) {
   frozen.freezing.freeze = {"model.layers.1.*"};
   EXPECT_THROW(Session(train_config(frozen, "cpu"), {.config = model_config(frozen)}).alias_layers(1), Error);
   EXPECT_NO_THROW(Session(train_config(frozen, "cpu"), {.config = model_config(frozen)}).alias_layers(kLayers - 1));
-  const Shape mixed{.layers = kLayers, .experts = 8};  // but for the second
+  const Shape mixed{.layers = kLayers, .experts = 8};  // except the second layer
   EXPECT_THROW(Session(train_config(mixed, "cpu"), {.config = model_config(mixed)}).alias_layers(2), Error);
 }
 

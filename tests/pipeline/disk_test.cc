@@ -1,5 +1,5 @@
-// Moments, gradients and weights that live on disk: the same bits by every queue, and failures that end a run in a
-// sentence.
+// Moments, gradients and weights on disk: the same bits with every queue, and I/O failures that end a run with a clear
+// message.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -22,8 +22,8 @@ namespace {
 constexpr uint64_t kDiskPlans = kSanitized ? 4 : 20;
 constexpr int64_t kDiskSteps = kSanitized ? 3 : 4;
 
-// A random plan with the moments of all records on disk that may be there, by 2 slabs or more; with clipping also the
-// gradients of most.
+// A random plan with all moments on disk that may be there, through 2 slabs or more, and with clipping most gradients
+// too.
 Plan disk_plan(const Workload& w, uint64_t seed) {
   Plan plan = random_plan(w, seed);
   for (int64_t record = 1; record < w.record_count(); ++record) {
@@ -42,7 +42,7 @@ Plan disk_plan(const Workload& w, uint64_t seed) {
   return plan;
 }
 
-// The same with the weights of all blocks there that may be; `whole` of none.
+// The same, also with the weights of all blocks that may be on disk if `whole`, otherwise of none.
 Plan whole_plan(const Workload& w, uint64_t seed, bool whole) {
   Plan plan = disk_plan(w, seed);
   for (int64_t record = 1; record < w.head_record(); ++record) {
@@ -189,7 +189,7 @@ TEST(DiskWeights, AreGeneratedFromAsThoseInMemoryAre) {
   }
 }
 
-// A disk that fills up, or breaks, in the middle of a run.
+// A disk that fills up or fails in the middle of a run.
 TEST(DiskMoments, AFailedTransferEndsTheRunInASentenceAndTheStateIsNotSaved) {
   for (const DiskQueueKind kind : queues_here()) {
     for (const bool writes : {true, false}) {
@@ -210,7 +210,7 @@ TEST(DiskMoments, AFailedTransferEndsTheRunInASentenceAndTheStateIsNotSaved) {
   }
 }
 
-// Where what lives on disk of this kind lies in the file: from where to where.
+// The range in the file of everything of this kind that lives on disk.
 std::pair<int64_t, int64_t> place_on_disk(const Workload& w, const Plan& plan, ResourceKind kind) {
   const MemoryNeed need = memory_need(w, plan);
   const auto end = need.disk.begin() + static_cast<int64_t>(kind);
@@ -222,7 +222,7 @@ constexpr ResourceKind kOnDisk[] = {ResourceKind::disk_weights,  ResourceKind::d
                                     ResourceKind::disk_moments,  ResourceKind::disk_gradient,
                                     ResourceKind::disk_boundary, ResourceKind::disk_kept};
 
-// The first random plan under which something of this kind comes back from disk.
+// The first random plan with which something of this kind is read back from disk.
 Plan plan_with(const Workload& w, ResourceKind kind) {
   for (uint64_t seed = 0;; ++seed) {
     const Plan plan = random_plan(w, seed);
@@ -234,7 +234,7 @@ Plan plan_with(const Workload& w, ResourceKind kind) {
   }
 }
 
-// Each piece of this kind is damaged as soon as it has been written.
+// Damages each piece of this kind as soon as it has been written.
 TEST(DiskDamage, ABitThatFlipsOnDiskEndsTheStepWhateverItIsPartOf) {
   for (const DiskQueueKind queue : queues_here()) {
     for (const ResourceKind kind : kOnDisk) {

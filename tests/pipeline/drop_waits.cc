@@ -1,5 +1,5 @@
-// Drops each kind of wait in turn from schedules of random plans and says which test then fails, and how. Exits
-// non-zero when a kind of wait could be dropped unnoticed. Run by `./test --waits`.
+// Drops each kind of wait in turn from the schedules of random plans, and reports which check then fails, and how.
+// Exits non-zero if a kind of wait can be dropped unnoticed. Run by `./test --waits`.
 #include <cstdio>
 #include <map>
 

@@ -1,4 +1,4 @@
-// Mixtures of experts: however the experts of a layer are cut into records, and whatever the plan, one state hash.
+// MoE models give one state hash, however a layer's experts are divided into records, and under every plan.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace megatrain::tiny {
 
 inline std::vector<Shape> expert_shapes() {
-  // Attention of the first is small beside its experts, and has slots of its own.
+  // In the first, attention is small beside the experts, so it has a ring of slots of its own.
   return {Shape{.layers = 4, .experts = 12}, Shape{.layers = 3, .clip = false, .precision = "fp32", .experts = 5},
           Shape{.layers = 3,
                 .freezing = {.freeze = {"*.experts.[2-4].*", "*.mlp.gate.weight"}},
@@ -25,8 +25,8 @@ inline std::vector<Shape> expert_shapes() {
           Shape{.layers = 3, .clip = false, .experts = 5, .z_loss = 0.02}};
 }
 
-// Trains `steps` steps under so many random plans, each with a size of the groups drawn for it, and under the planner's
-// plan with each of these sizes. Size 0 is all experts in one record.
+// Trains `steps` steps under `plans` random plans, each with a random number of experts per record, and under the
+// planner's plan with each of these sizes. Size 0: all experts in one record.
 inline void expect_one_hash(const Shape& shape, const std::string& device, uint64_t plans, int64_t steps) {
   std::string expected;
   const auto size_of = [&](uint64_t seed) {

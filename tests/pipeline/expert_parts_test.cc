@@ -1,4 +1,4 @@
-// Layers of experts in parts: attention and router, then a group of experts after the other.
+// MoE layers in parts: attention and router, then one group of experts after the other.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -25,7 +25,7 @@ namespace megatrain::tiny {
 TEST(ExpertParts, ARecordIsNamedByTheExpertsItHolds) {
   Tiny grouped({.layers = 3, .experts = 8, .experts_per_record = 3});
   Workload w = grouped.workload();
-  w.experts_per_record = 0;  // what was asked for; what the records hold is theirs to say
+  w.experts_per_record = 0;  // what was requested; the records themselves hold the actual numbers
   std::vector<std::string> names;
   for (const int64_t record : w.phase(1).records) names.push_back(describe_record(w, record));
   EXPECT_EQ(names, (std::vector<std::string>{"layer 1", "experts 1 to 3 of layer 1", "experts 4 to 6 of layer 1",
@@ -33,7 +33,7 @@ TEST(ExpertParts, ARecordIsNamedByTheExpertsItHolds) {
 }
 
 TEST(ExpertParts, NeedOneRecordAtATime) {
-  // tokens of which each expert gets a whole number, so that costs are not rounded
+  // each expert gets a whole number of tokens, so that costs are not rounded
   Tiny whole({.layers = 3, .seq_len = 12, .experts = 8}),
       grouped({.layers = 3, .seq_len = 12, .experts = 8, .experts_per_record = 3});
   EXPECT_EQ(whole.workload().phase(1).records_of(0).size(), 2u);
@@ -45,7 +45,7 @@ TEST(ExpertParts, NeedOneRecordAtATime) {
   EXPECT_EQ(w.record(2).elements, w.record(3).elements);
   EXPECT_LT(w.record(4).elements, w.record(3).elements);
 
-  // the parts cost together what the whole phase does
+  // together, the parts cost as much as the whole phase
   const PhaseWork &one = whole.workload().phase(1), &several = w.phase(1);
   double forward = 0, backward = 0;
   for (const PartWork& part : several.parts) {
@@ -80,7 +80,7 @@ TEST(ExpertParts, AreNamedByTheirLayerAndExperts) {
   EXPECT_EQ(describe_record(whole.workload(), 2), "experts of layer 1");
   EXPECT_EQ(describe_record(single.workload(), 9), "expert 8 of layer 1");
 
-  // so they are in a trace
+  // traces use the same names
   const auto trainer = tiny.trainer(tiny.default_plan());
   Trace trace;
   for (int64_t step = 1; step <= 3; ++step) {
@@ -128,7 +128,7 @@ TEST(ExpertParts, TakeTheMemoryThatThePlanSaid) {
   }
 }
 
-// A layer's experts are one record while they take a 24th of the device at most.
+// A layer's experts are a single record as long as they take at most 1/24 of the device.
 TEST(ExpertParts, AreAsManyAsTheDeviceWants) {
   const ModelConfig model = model_config({.layers = 3, .experts = 8});
   const int64_t layer = largest_layer_record(model) * 2;
@@ -144,11 +144,11 @@ TEST(ExpertParts, AreAsManyAsTheDeviceWants) {
   config.memory.gpu_bytes = 12 * layer;
   const std::vector<int64_t> sizes = group_sizes(model, DType::bf16, 12 * layer);
   EXPECT_EQ(sizes, (std::vector<int64_t>{4, 1, 1}));
-  // which of the first two, the estimates for this machine decide
+  // the estimates for this machine decide between the first two sizes
   EXPECT_GE(std::ranges::count(sizes, Session(config, {.config = model}).workload().experts_per_record), 1);
 }
 
-// The smallest records need the least: what a run that does not fit is told to have is then enough.
+// The smallest records need the least memory, so the memory that an error asks for is then enough.
 TEST(ExpertParts, ARefusalIsThatOfTheSmallestRecords) {
   TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");
   const ModelConfig model = model_config({.layers = 3, .experts = 8});
@@ -176,7 +176,7 @@ TEST(ExpertParts, OfAPlanAreThoseOfTheRun) {
   EXPECT_EQ(plan_from_json(grouped.workload(), plan_to_json(grouped.workload(), plan), "plan.json"), plan);
   expect_error(ExitCode::bad_config, {"4 experts"}, [&] { check_plan(whole.workload(), plan); });
 
-  // a run that names the plan cuts its records so
+  // a run that names the plan divides its records accordingly
   const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / "expert_parts_plan.json";
   std::ofstream(file) << plan_to_json(grouped.workload(), plan).dump();
   TrainConfig config = train_config({.layers = 3, .experts = 8}, "cpu");

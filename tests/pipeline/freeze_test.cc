@@ -1,4 +1,4 @@
-// Frozen tensors never change and cost nothing; what is trained gets the gradients it gets when nothing is frozen.
+// Frozen tensors never change and cost nothing. Trained tensors get the same gradients as when nothing is frozen.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,8 +54,7 @@ const std::vector<FreezeCase>& cases() {
   return list;
 }
 
-using Gradients =
-    std::map<std::string, std::vector<uint8_t>>;  // by tensor; of the embedding's rows one after the other
+using Gradients = std::map<std::string, std::vector<uint8_t>>;  // by tensor; the embedding's rows one after the other
 
 struct FirstStep {
   StepReport report;
@@ -85,7 +84,7 @@ FirstStep first_step(Tiny& tiny, const Plan& plan) {
   return first;
 }
 
-// As the plan's figures have it, in double.
+// Computed in double, as for the reported figures.
 double norm_of(const Gradients& gradients, const std::string& precision) {
   double squares = 0;
   for (const auto& [name, bytes] : gradients) {
@@ -163,7 +162,7 @@ TEST_P(Freezing, MemoryIsWhatThePlanSaidAndLessThanWithoutFreezing) {
     int64_t frozen = 0;
     for (int64_t record = 0; record < tiny.workload().record_count(); ++record)
       frozen += whole.workload().record(record).trained - tiny.workload().record(record).trained;
-    const auto in_memory = [&](Tiny& model) {  // what is on disk is drawn apart for each
+    const auto in_memory = [&](Tiny& model) {  // what is on disk differs for each random plan
       Plan same = random_plan(model.workload(), seed);
       leave_the_disk(same);
       const MemoryNeed all = memory_need(model.workload(), same);
@@ -239,7 +238,7 @@ TEST(Freezing, FrozenTensorsOfABf16SourceHaveNoLowBitsAndEveryBitIsTheSame) {
     EXPECT_GT(saved, 0);
     for (uint64_t seed = 0; seed < kBf16SourcePlans; ++seed) {
       const Plan plan = random_plan(kept.workload(), seed);
-      Plan in_memory = plan;  // low bits on disk are whole blocks there, and pass through slabs
+      Plan in_memory = plan;  // on disk, low bits take whole blocks and pass through slabs
       leave_the_disk(in_memory);
       const MemoryNeed before = memory_need(kept.workload(), in_memory),
                        now = memory_need(dropped.workload(), in_memory);

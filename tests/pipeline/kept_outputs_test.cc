@@ -1,4 +1,4 @@
-// Kept attention outputs that wait in host memory or on disk: the same bits as on the device.
+// Kept attention outputs that wait in host memory or on disk give the same bits as on the device.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kKeptSteps = kSanitized ? 2 : 4;
 
-// The outputs of every block wait there.
+// The outputs of the blocks wait on these tiers, in turn.
 Plan with_outputs(const Workload& w, Plan plan, const std::vector<Tier>& tiers, int64_t slots) {
   keep(w, plan, "outputs");
   for (size_t i = 0; i < plan.layer_phases().size(); ++i) plan.layer_phases()[i].outputs = tiers[i % tiers.size()];
@@ -45,7 +45,7 @@ TEST(KeptOutputs, ChangeNoBitWhereverTheyWait) {
   }
 }
 
-// Once each way a step; what is still in its slot at the turn does not come back.
+// Once in each direction per step; outputs still in their slot at the turn are not fetched.
 TEST(KeptOutputs, LeaveOnceAndComeBackOnce) {
   Tiny tiny({.layers = 6});
   const Workload& w = tiny.workload();

@@ -1,4 +1,4 @@
-// Memory that is idle between steps is lent to generation: it changes no bit of training, and takes what the plan says.
+// Lending idle memory to generation between steps changes no bit of training, and needs only what the plan reserves.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,14 +25,14 @@ inline std::vector<Shape> sampling_shapes() {
           {.layers = 5, .experts = 8, .experts_per_record = 3, .prompts = prompts}};
 }
 
-// Of a training without samples.
+// The hash of a training without samples.
 inline std::string unlent_hash(Shape shape, const std::string& device) {
   shape.prompts.clear();
   Tiny tiny(shape, device);
   return tiny.train(tiny.default_plan(), kLendingSteps);
 }
 
-// Trains under so many random plans and calls between(tiny, trainer, step) after every step: one hash.
+// Trains under `plans` random plans and calls between(tiny, trainer, step) after every step; expects one hash.
 template <class Between>
 void expect_unlent_hash(const Shape& shape, const std::string& device, uint64_t plans, const Between& between) {
   const std::string expected = unlent_hash(shape, device);
@@ -66,7 +66,7 @@ inline void expect_lent_memory_may_change(const Shape& shape, const std::string&
   });
 }
 
-// As on a GPU: weights that do not live on the device come to it. None of its own memory is taken.
+// As on a GPU: weights that do not live on the device are copied to it. None of its own memory is allocated.
 inline void expect_answers_in_lent_memory(const Shape& shape, const std::string& device_name, uint64_t plans) {
   const ModelConfig model = model_config(shape);
   GeneratorOptions options = sample_options({.every = 1, .prompts = shape.prompts, .max_tokens = 8}, model, 12);

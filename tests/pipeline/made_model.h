@@ -1,4 +1,4 @@
-// A tiny model whose layers a test makes itself, trained in process under any plan.
+// A tiny model whose layers a test builds itself, trained in process under any plan.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// A second kind of mixer (tests/support/recurrent_mixer.h) beside layers of attention trains under every plan to the
-// same bits, with nothing of plan, engine or trainer knowing of it. Two of its tensors stay fp32 in a bf16 model, in a
-// record of their own, and it drops some of its outputs.
+// A second kind of mixer (tests/support/recurrent_mixer.h) beside attention layers trains to the same bits under every
+// plan, without plan, engine or trainer knowing about it. Two of its tensors stay fp32 in a bf16 model, in a record of
+// their own, and it uses dropout.
 #include <gtest/gtest.h>
 
 #include "megatrain/model/block.h"
@@ -23,7 +23,7 @@ constexpr int kPlans = 4;
 constexpr int kPlans = 40;
 #endif
 
-// The configuration's model with a recurrence in the place of attention in every second layer, the first of them 1.
+// The configuration's model with a recurrence instead of attention in every second layer, starting with layer 1.
 Model hybrid(const ModelConfig& config, const ModelShape& shape) {
   constexpr int64_t kWidth = 10, kEvery = 5;
   Model model = make_model(config, shape);

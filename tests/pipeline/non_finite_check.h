@@ -1,4 +1,4 @@
-// What a trainer says when an update makes something that is not finite, wherever the update runs.
+// What a trainer reports when an update produces a non-finite value, wherever the update runs.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 
 namespace megatrain::tiny {
 
-// Plans under which records are updated on the host, there with moments of the disk, on the device, and, where
-// gradients are clipped, visiting it, each in a place of its own or in turns.
+// Plans under which records are updated on the host, on the host with moments on disk, and on the device. With clipping
+// also plans whose state visits the device, each record in memory of its own or taking turns.
 inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
   const Workload& workload = tiny.workload();
   const auto made = [&](Tier tier, bool visits, int64_t slots = 0) {
@@ -46,7 +46,7 @@ inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
   return places;
 }
 
-// An infinite second moment, which leaves every weight finite: the state is not saved, and the message names the step,
+// An infinite second moment leaves every weight finite. The state must not be saved, and the message names the step,
 // the layer and the tensor.
 inline void expect_infinite_moment_is_named(const std::string& device, const Shape& shape) {
   Tiny tiny(shape, device);
@@ -62,7 +62,7 @@ inline void expect_infinite_moment_is_named(const std::string& device, const Sha
                                                                    &infinite);
       std::string said;
       try {
-        tiny.step(*trainer, 2);  // a fast host may be done with the update already
+        tiny.step(*trainer, 2);  // a fast host may already have finished the update
         trainer->settle();
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ExitCode::non_finite);
@@ -79,7 +79,7 @@ inline void expect_infinite_moment_is_named(const std::string& device, const Sha
   }
 }
 
-// A step whose update is not finite is found by the next step too, and named as the one before it.
+// The next step also detects a non-finite update, and reports it as the previous step's.
 inline void expect_next_step_finds_it(const std::string& device) {
   Tiny tiny({}, device);
   for (const auto& [where, plan] : update_places(tiny)) {

@@ -1,4 +1,4 @@
-// Numbers that are not finite are refused before they are saved, by name.
+// Non-finite numbers are refused by name before they are saved.
 #include "tests/pipeline/non_finite_check.h"
 
 namespace megatrain::tiny {
@@ -33,7 +33,7 @@ TEST(NonFinite, AGradientIsNamedByTheLayerWhereItStoppedBeingFinite) {
   const std::string said = message_of([&] { tiny.step(*trainer, 1); });
   EXPECT_NE(said.find("step 1: loss is nan"), std::string::npos) << said;
   EXPECT_NE(said.find("in backward from the head on"), std::string::npos) << said;
-  // The name where the last part of these records' gradients is not finite.
+  // The reported name if the last part of these records' gradients is not finite.
   const auto bad_in = [](const Workload& w, const std::set<int64_t>& records) {
     std::vector<double> squares;
     for (int64_t r = 0; r < w.record_count(); ++r) {
@@ -50,7 +50,7 @@ TEST(NonFinite, AGradientIsNamedByTheLayerWhereItStoppedBeingFinite) {
   EXPECT_EQ(bad_in(experts.workload(), {3, 5}), "layer 1");
 }
 
-// The loss of a document is not finite when a token is whose embedding is huge: those documents are named, others not.
+// A token with a huge embedding makes the loss of its documents non-finite: those are named, the others are not.
 TEST(NonFinite, ALossIsNamedByTheDocumentsItComesFrom) {
   const Shape shape{.precision = "fp32"};
   Tiny tiny(shape);

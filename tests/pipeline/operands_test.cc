@@ -1,4 +1,4 @@
-// What performs an action reaches the memory that the action declared, and no other.
+// The code that performs an action can reach the memory that the action declared, and no other.
 #include "megatrain/engine/operands.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr Operand kLastOperand = Operand::not_finite;
 
-// No way to memory but by an operand: neither by a resource's name, nor through what operands are made from.
+// Memory is reachable only through an operand: not by a resource's name, and not through what operands are made from.
 template <class T>
 concept NamesResources = requires(const T& of, Resource resource) {
   of.address(resource);
@@ -30,7 +30,7 @@ concept HandsOutMemory = requires(const T& of) {
 || requires(const T& of) { of.memory_; };
 static_assert(NamesResources<EngineMemory> && !NamesResources<Operands> && !HandsOutMemory<Operands>);
 
-// Nor does what performs actions get the engine's memory or the records, when it is made or when it is called.
+// Nor does that code get the engine's memory or the records, either when it is constructed or when it is called.
 static_assert(
     std::is_constructible_v<StepProgram, const Model&, Ops&, const Workload&, const Plan&, Updater&, int32_t*>);
 static_assert(!std::is_constructible_v<StepProgram, const Model&, Ops&, const Workload&, const Plan&,
@@ -81,7 +81,7 @@ class Performed {
   void compute(const Action& action) { program_.compute(action, Operands(memory_, action, 0), *stream_); }
 
  private:
-  // Not as the machine would choose: the same everywhere.
+  // A fixed size instead of the machine's choice, so that it is the same everywhere.
   static Session& grouped(Session& session, int64_t experts_per_record) {
     session.group_experts(experts_per_record);
     return session;
@@ -103,8 +103,9 @@ class Performed {
   std::unique_ptr<Stream> stream_;  // last: it uses the memory
 };
 
-// An action may have none of these: a part of a phase that neither begins nor ends it, a phase without a router, one
-// that keeps nothing, a gradient that stays where it was summed, a head in an evaluation. Its handler then gets null.
+// Operands that an action may lack, for which its handler gets null: in a part that neither begins nor ends its phase,
+// a phase without a router, one that keeps nothing, for a gradient that stays where it was summed, or the head in an
+// evaluation.
 bool may_be_missing(ActionKind kind, Operand as) {
   static const std::set<Operand> in_phases = {
       Operand::x,       Operand::y,       Operand::grad_x,        Operand::grad_y,       Operand::kept,

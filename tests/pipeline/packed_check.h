@@ -1,4 +1,4 @@
-// Frozen experts that stay packed, wherever they live: one state hash, that of the same values unpacked.
+// Frozen experts that stay packed, wherever they live, give the same state hash as the same values unpacked.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ inline std::vector<Shape> packed_shapes() {
                 .mxfp4_source = true}};
 }
 
-// Packed records in each place, over all plans that were tried.
+// How many packed records lived in each place, over all plans tried.
 struct PackedPlaces {
   int64_t on_device = 0, streaming = 0, resident = 0, on_disk = 0;
 };

@@ -53,7 +53,7 @@ TEST(Packed, WeightsAreCountedAndMovedInTheirStoredForm) {
   shape.bf16_source = true;
   Tiny unpacked(shape);
   const Workload &w = packed.workload(), &plain = unpacked.workload();
-  // every record on the host, and every record of a layer streams
+  // every record lives on the host, and every layer record streams
   Plan plan = packed.default_plan();
   for (RecordPlan& record : plan.records) record = RecordPlan{};
   plan.rings = {.weight_slots = 2, .packed_slots = 2, .host_gradients = plan.waiting_on_host(w)};
@@ -85,7 +85,7 @@ TEST(Packed, SchedulesUnpackEachRecordBeforeItsPhaseReadsIt) {
   Tiny packed(packed_shapes().front());
   const Workload& w = packed.workload();
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    std::map<Resource, int64_t> holds;  // record in each slot or place, by what wrote it last
+    std::map<Resource, int64_t> holds;  // the record in each slot or place, by the last write
     for (const Action& action : build_schedule(w, random_plan(w, seed), StepMode::train).actions) {
       if (action.kind == ActionKind::unpack_weights || action.kind == ActionKind::fetch_weights) {
         EXPECT_EQ(action.kind == ActionKind::unpack_weights || action.at(Operand::to).kind == ResourceKind::packed_slot,
@@ -94,7 +94,7 @@ TEST(Packed, SchedulesUnpackEachRecordBeforeItsPhaseReadsIt) {
       }
       if (action.kind != ActionKind::forward && action.kind != ActionKind::backward) continue;
       std::vector<int64_t> records = w.phase(action.phase).records_of(action.part);
-      std::erase(records, w.phase(action.phase).looks_up);  // it reads rows of that one
+      std::erase(records, w.phase(action.phase).looks_up);  // it reads only rows of that one
       for (size_t i = 0; i < records.size(); ++i) {
         const Resource& at = action.at(Operand::weights, static_cast<int64_t>(i));
         if (at.kind == ResourceKind::record_weights) {

@@ -1,4 +1,4 @@
-// A plan changes where bytes live and when they move, never what they become.
+// A plan changes where bytes live and when they move, never their values.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"fp32_tied_clipped", {.layers = 8, .micro_batches = 8, .tied = true, .precision = "fp32"}}),
     [](const auto& info) { return info.param.name; });
 
-// Of each state format, clipped or not, tied or not, with layers frozen or not.
+// Every state format, with and without clipping, tied weights and frozen layers.
 INSTANTIATE_TEST_SUITE_P(
     Formats, PlanInvariance,
     ::testing::Values(
@@ -66,7 +66,8 @@ TEST(ExpertGroups, AndEveryRandomPlanGiveOneStateHash) {
   for (const Shape& shape : expert_shapes()) expect_one_hash(shape, "cpu", kExpertPlans, kSteps);
 }
 
-// A gradient that waits on the device for the norm lies where its phase's input was, unless that waits on the host.
+// A gradient that waits on the device for the norm takes the memory of its phase's input, unless that waits on the
+// host.
 TEST(WaitingGradients, TakeThePlaceOfInputsOnTheDeviceAndChangeNoBit) {
   Tiny tiny({.layers = 5});
   const Workload& w = tiny.workload();
@@ -75,7 +76,7 @@ TEST(WaitingGradients, TakeThePlaceOfInputsOnTheDeviceAndChangeNoBit) {
   live_on_device(w, plan);
   plan.sweeps = {w.micro_batches};
   const auto bytes = [&](ResourceKind kind) { return memory_need(w, plan).bytes_of(kind); };
-  int64_t before = 0;  // device bytes
+  int64_t before = 0;  // in device bytes
   for (const int64_t every : {1, 2, 5}) {
     plan.input_every = every;
     for (const Tier tier : {Tier::host, Tier::hbm}) {
@@ -91,7 +92,7 @@ TEST(WaitingGradients, TakeThePlaceOfInputsOnTheDeviceAndChangeNoBit) {
   }
 }
 
-// Blocks that the host updates: their gradients take no memory of the host but a ring's.
+// The gradients of blocks that the host updates then need no host memory but that of a ring.
 TEST(WaitingGradients, OfTheHostsBlocksMayWaitOnTheDeviceToo) {
   for (const std::vector<int64_t>& sweeps : {std::vector<int64_t>{4}, std::vector<int64_t>{1, 3}}) {
     Tiny tiny({.layers = 6});
@@ -114,7 +115,7 @@ TEST(WaitingGradients, OfTheHostsBlocksMayWaitOnTheDeviceToo) {
   }
 }
 
-// With the inputs that wait on the device and on the host, one sweep and two, frozen layers below.
+// With inputs on the device and on the host, with one sweep and two, and with frozen layers at the bottom.
 TEST(BoundaryEvery, ChangesNoBitAndTakesLessMemory) {
   for (const FreezeRules& freezing :
        {FreezeRules{}, FreezeRules{.freeze = {"model.embed_tokens.*", "model.layers.0.*"}}}) {
@@ -169,7 +170,7 @@ TEST(SteadyState, AllocatesNothingAfterTheFirstStep) {
 }
 
 TEST(Memory, TheDeviceHoldsWhatThePlanSaid) {
-  for (const char* moments : {"fp32", "int8"}) {  // scales end in the middle of what planes are aligned to
+  for (const char* moments : {"fp32", "int8"}) {  // scales end in the middle of an alignment unit of the planes
     Tiny tiny({.moments = moments});
     for (uint64_t seed = 0; seed < 10; ++seed) {
       const Plan plan = random_plan(tiny.workload(), seed);
@@ -200,7 +201,7 @@ TEST(PaddingId, HasNoEmbeddingGradientAndOthersAreAsWithoutIt) {
     Tiny tiny({.pad_id = pad_id});
     const auto trainer = tiny.trainer(tiny.default_plan());
     const int64_t hidden = tiny.workload().record(0).row_width;
-    // the padding id's row starts at zero; give both models the same
+    // the padding id's row starts at zero, so give both models the same row
     const std::vector<float> row(static_cast<size_t>(hidden), 0.25f);
     LayerRecord& embedding = trainer->records()[0];
     embedding.write_master(embedding.layout().tensors[0], pad * hidden, hidden, row.data());
@@ -229,7 +230,7 @@ TEST(PaddingId, HasNoEmbeddingGradientAndOthersAreAsWithoutIt) {
 TEST(NonFinite, AStepWithAnInfiniteNormChangesNoByte) {
   Tiny tiny({});
   const auto trainer = tiny.trainer(tiny.default_plan());
-  const float some = 0.25f;  // not all moments zero
+  const float some = 0.25f;  // so that not all moments are zero
   LayerRecord& record = trainer->records()[2];
   record.write_moment(LayerRecord::Moment::first, record.layout().tensors.front(), 0, 1, &some);
   float infinite = INFINITY;
@@ -254,7 +255,7 @@ TEST(NonFinite, AWeightThatTheLastUpdateMadeInfiniteIsFoundWhereverItWasUpdated)
     trainer->settle();
     try {
       trainer->step(make_batch({}, 1), {.adamw = {.lr = 1e39, .t = 2}, .clip = 0.5});  // the loss is still finite
-    } catch (const Error& error) {  // the host's update may be over before the step returns
+    } catch (const Error& error) {  // the host's update may finish before the step returns
       EXPECT_EQ(error.code(), ExitCode::non_finite);
     }
     EXPECT_THROW(trainer->settle(), Error) << "on the device: " << on_device;

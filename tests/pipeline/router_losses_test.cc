@@ -1,4 +1,4 @@
-// The losses of the router, and what a step says of its choices.
+// The router losses, and what a step reports about the router's choices.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -49,7 +49,7 @@ TEST(RouterLosses, EachMovesTheWeightsAndIsReportedWhereItIsOn) {
   EXPECT_FALSE(dense.step(*trainer, 1).router.has_value());
 }
 
-// A forward that is run again for its activations, and one that is cut into sweeps, count a token once.
+// A repeated forward counts no token twice, and neither does a step in several sweeps.
 TEST(RouterLosses, FiguresAreThoseOfTheStepUnderEveryPlan) {
   Shape swept = kBoth;
   swept.aux_loss = 0;
@@ -123,7 +123,7 @@ TEST(RouterLosses, ThePlannerGivesOneSweepWhereItWouldGiveMore) {
   EXPECT_GT(planned, 0);
 }
 
-// Its gradient goes on to what the router reads, so everything below it moves.
+// The loss's gradient still reaches what the router reads, so everything below it changes.
 TEST(RouterLosses, AFrozenRouterStaysAsItIs) {
   const auto weights = [](double aux) {
     Shape shape = kBoth;
@@ -163,7 +163,7 @@ TEST(RouterLosses, AFrozenRouterStaysAsItIs) {
   EXPECT_NE(with.at("model.embed_tokens.weight"), without.at("model.embed_tokens.weight"));
 }
 
-// The ids of padding decide nothing, though its tokens are routed like others.
+// The ids of padding have no influence, although padding tokens are routed like others.
 TEST(RouterLosses, DocumentsInWhichNothingIsTrainedDoNotCount) {
   Tiny tiny(kBoth);
   const auto train = [&](int32_t padding) {

@@ -1,5 +1,5 @@
-// An activation that later phases read beside the next one: its gradient is the sum over all its readers, and no plan
-// changes a bit of it.
+// An activation that several later phases read: its gradient is the sum over all its readers, and no plan changes a bit
+// of it.
 #include <gtest/gtest.h>
 
 #include "megatrain/plan/inventory.h"
@@ -20,7 +20,7 @@ constexpr int kSharingPlans = 40;
 #endif
 constexpr int64_t kSharedWidth = 10;
 
-// Layer 0 gives, layers 2 and 4 take; attention between them.
+// Layer 0 provides it, layers 2 and 4 read it; attention layers are between them.
 Model sharing(const ModelConfig& config, const ModelShape& shape) {
   Model model = make_model(config, shape);
   model.layers[0] = toy::giver_layer("giver", config.hidden, kSharedWidth, shape.dtype);

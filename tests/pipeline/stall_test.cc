@@ -63,7 +63,7 @@ TEST(StallWatch, AStepThatGetsOnAndAPauseBetweenStepsAreNoStall) {
   trainer->watch({.warn_s = kNever, .end_s = 1, .poll_s = 0.02}, [&](const std::string&) { ++ended; });
   trainer->updater().observe(
       [](int64_t, const HostGradient&) { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
-  for (int64_t step = 1; step <= 2; ++step) model.step(*trainer, step);  // 8 records: longer than end_s in all
+  for (int64_t step = 1; step <= 2; ++step) model.step(*trainer, step);  // 8 records: longer than end_s in total
   trainer->drain();
   std::this_thread::sleep_for(std::chrono::milliseconds(1300));
   EXPECT_EQ(ended, 0);

@@ -22,7 +22,7 @@ namespace megatrain::tiny {
 struct Shape {
   int64_t layers = 6;
   int64_t micro_batches = 4;
-  int64_t sequences = 8;  // a step
+  int64_t sequences = 8;  // per step
   int64_t seq_len = kSanitized ? 6 : 12;
   bool tied = false;
   int64_t pad_id = -1;
@@ -33,16 +33,17 @@ struct Shape {
   std::string master = "fp32";
   bool dumps = false;  // gradients on the device can be read after a step
   int64_t alias_layers = 0;
-  int64_t experts = 0;         // of every layer but the second; a token has 3
-  bool experts_below = false;  // of the second too
+  int64_t experts = 0;         // in every layer but the second; each token uses 3
+  bool experts_below = false;  // in the second layer too
   int64_t experts_per_record = 0;
-  double aux_loss = 0;  // coefficients of the router's losses
+  double aux_loss = 0;  // coefficients of the router losses
   double z_loss = 0;
-  bool rounded = false;                   // the first weights are such that bf16 holds them
-  bool bf16_source = false;               // and the session knows it: frozen tensors have no low bits
-  bool mxfp4_experts = false;             // the first weights of experts are such that MXFP4 holds them
-  bool mxfp4_source = false;              // and the session knows it: frozen experts are packed
-  std::vector<std::string> prompts = {};  // answered between steps; weights come to the device for it, as to a GPU
+  bool rounded = false;        // the initial weights are representable in bf16
+  bool bf16_source = false;    // and the session knows it: frozen tensors have no low bits
+  bool mxfp4_experts = false;  // the initial weights of experts are representable in MXFP4
+  bool mxfp4_source = false;   // and the session knows it: frozen experts are packed
+  // Answered between steps; the weights are copied to the device for it, as to a GPU.
+  std::vector<std::string> prompts = {};
 };
 
 inline ModelConfig model_config(const Shape& shape) {
@@ -87,7 +88,7 @@ inline TrainConfig train_config(const Shape& shape, const std::string& device) {
   TrainConfig config;
   config.device = device;
   config.threads = 2;
-  config.data.documents = "ragged";  // as make_batch() draws them: as many as there are tokens
+  config.data.documents = "ragged";  // as many as there are tokens, like those of make_batch()
   config.precision = shape.precision;
   config.seq_len = shape.seq_len;
   config.batch = shape.sequences;
@@ -107,7 +108,7 @@ inline TrainConfig train_config(const Shape& shape, const std::string& device) {
   return config;
 }
 
-// Ragged documents, some labels not trained.
+// Ragged documents; some labels are not trained.
 inline Batch make_batch(const Shape& shape, int64_t step) {
   Batch batch;
   const int64_t tokens = shape.sequences / shape.micro_batches * shape.seq_len;
@@ -177,7 +178,7 @@ class Tiny {
     return trainer.step(make_batch(shape_, step - 1), {.adamw = adamw, .clip = session_.config().optim.clip});
   }
 
-  // The state's hash after `steps` steps, behind it the bits of every step's norm.
+  // The state's hash after `steps` steps, followed by the bits of every step's norm.
   std::string train(const Plan& plan, int64_t steps) {
     const auto trained = trainer(plan);
     std::string norms;
@@ -192,7 +193,7 @@ class Tiny {
   std::optional<Plan> default_plan_;
 };
 
-// True when the streamed blocks are more than the slots can hold at once.
+// Whether more blocks stream than the slots can hold at once.
 inline bool streams_more_than_slots_hold(const Workload& w, const Plan& plan) {
   return plan.streaming(w) > plan.rings.weight_slots + plan.rings.small_slots;
 }

@@ -1,5 +1,5 @@
-// The seam for layers: a model with layers of two phases over two records of unlike sizes, and another width between
-// them, trains under every plan to the same bits.
+// The layer interface: a model whose layers have two phases over two records of different sizes, with another width
+// between them, trains to the same bits under every plan.
 #include <gtest/gtest.h>
 
 #include "megatrain/plan/check_plan.h"

@@ -1,4 +1,4 @@
-// Moments on disk as the plan sees them: when they go there, what it costs, what is said when they cannot.
+// Moments on disk as the planner sees them: when they go there, their cost, and the message if they cannot.
 #include <algorithm>
 #include <ctime>
 
@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kPlenty = int64_t{1} << 60;
 const MachineProfile kMachine;
 
-// Twelve blocks of a billion elements together, of which the head is a tenth.
+// Twelve blocks with a billion elements in total, of which the head is a tenth.
 constexpr int64_t kHidden = 1024, kVocab = 100'000;
 
 Workload twelve_blocks(bool clip, bool tied = false) {
@@ -52,7 +52,7 @@ Plan planned(const Workload& w, int64_t host, int64_t disk = kPlenty) {
 
 int64_t enough(const Workload& w) { return memory_need(w, planned(w, kPlenty)).host_bytes(); }
 
-// The least host memory that can be planned for with a disk.
+// The least host memory for which there is a plan with a disk.
 int64_t least_host_bytes(const Workload& w) {
   return least_budget(
       w, kMachine, kPlenty, [](int64_t host) { return budgets(host, kPlenty); }, kMiB);
@@ -98,7 +98,7 @@ TEST(DiskPlans, WithClippingTheBlocksNeededLastGoFirstAndTheHeadAfterThem) {
   end_visits(w, base);
   const int64_t need = memory_need(w, base).host_bytes();
   for (int64_t blocks = 3; blocks <= 12; ++blocks) {
-    const int64_t saved = (blocks - 2) * 2 * w.moment_bytes(1);  // two slabs take the memory of two
+    const int64_t saved = (blocks - 2) * 2 * w.moment_bytes(1);  // two slabs take the memory of two blocks
     const auto plan = spill_moments(w, base, budgets(need - saved + kMiB, kPlenty), 2, SpillOrder::last);
     ASSERT_TRUE(plan.has_value());
     EXPECT_EQ(plan->rings.moment_slabs, 2);
@@ -142,7 +142,7 @@ TEST(DiskPlans, RefusalsNameTheDiskOnlyWhereItHelps) {
   expect_error(ExitCode::cannot_fit, {"on disk", "memory.nvme"}, [&] { check_fit(w, plan, budgets(host, 0)); });
 }
 
-// The size behind `before` in what the planner says when it finds no plan.
+// The size after `before` in the planner's error message.
 int64_t quoted(const Workload& w, int64_t host, int64_t disk, const std::string& before) {
   try {
     planned(w, host, disk);
@@ -162,14 +162,14 @@ TEST(DiskPlans, ARefusalWithADiskQuotesTheNeedOfAPlanThatUsesIt) {
     const int64_t disk = quoted(w, host, kMiB, "raise memory.nvme from 1.00 MiB to ");
     ASSERT_GT(disk, 0);
     EXPECT_NO_THROW(planned(w, host, disk));
-    // with a part of it, less memory than without any, and so much is enough
+    // with part of that disk, the message asks for less memory than without any, and that much is enough
     const int64_t part = disk * 3 / 4, with = quoted(w, host, part, "Raise memory.host to ");
     EXPECT_GT(with, host);
     EXPECT_LT(with, quoted(w, host, 0, "Raise memory.host to "));
     EXPECT_NO_THROW(planned(w, with, part));
     EXPECT_LE(quoted(w, host, part, " beside "), part * 101 / 100);
     EXPECT_GT(quoted(w, host, part, " beside "), part / 2);
-    // where all moments on disk are not enough, more disk is not asked for
+    // if moving all moments to disk is not enough, the message does not ask for more disk
     EXPECT_EQ(quoted(w, least / 2, kPlenty, "memory.nvme from"), 0);
     EXPECT_NO_THROW(planned(w, quoted(w, least / 2, kPlenty, "Raise memory.host to "), kPlenty));
   }
@@ -178,7 +178,7 @@ TEST(DiskPlans, ARefusalWithADiskQuotesTheNeedOfAPlanThatUsesIt) {
 TEST(DiskPlans, TheBytesThatARefusalAsksForAreEnough) {
   for (const Workload& w : workloads()) {
     const int64_t host = (least_host_bytes(w) + enough(w)) / 2;
-    Plan plan = planned(w, kPlenty);  // the state of visitors may not go
+    Plan plan = planned(w, kPlenty);  // the state of visitors cannot go
     end_visits(w, plan);
     const auto disk = least_disk_bytes(w, plan, budgets(host, 0));
     ASSERT_TRUE(disk.has_value());
@@ -192,14 +192,14 @@ TEST(DiskPlans, ReadsAndWritesRunBesideEachOtherAndBesideTheUpdates) {
     Plan all = planned(w, kPlenty);
     end_visits(w, all);
     all.rings.host_gradients = all.leaving(w);
-    const int64_t saved = 9 * 2 * w.moment_bytes(1);  // of 12 blocks, by three slabs
+    const int64_t saved = 9 * 2 * w.moment_bytes(1);  // of 12 blocks, through three slabs
     const auto spilled =
         spill_moments(w, all, budgets(memory_need(w, all).host_bytes() - saved + kMiB, kPlenty), 3, SpillOrder::last);
     ASSERT_TRUE(spilled.has_value());
     const Plan& plan = *spilled;
     MachineProfile slow = kMachine;
     slow.disk_read_bytes_per_s = slow.disk_write_bytes_per_s = 1e9;
-    slow.disk_both_bytes_per_s = 0;  // each way has its own
+    slow.disk_both_bytes_per_s = 0;  // each direction has its own speed
     const Estimate e = estimate(w, plan, slow);
     EXPECT_GT(e.disk_write_s, 2 * e.compute_s);
     EXPECT_EQ(e.bound_by, "disk_read");
@@ -217,7 +217,7 @@ TEST(DiskPlans, OfEightyBlocksAreMadeInASecondOrTwo) {
                    .blocks = 80,
                    .block_elements = 855'000'000,
                    .head_elements = kVocab * kHidden});
-    const std::clock_t start = std::clock();  // of this process: other processes on the machine do not count
+    const std::clock_t start = std::clock();  // CPU time of this process, so that other processes do not count
     const Plan plan =
         make_plan(w, {.gpu_bytes = 139 * kGiB, .host_bytes = 500 * kGiB, .disk_bytes = kPlenty}, kMachine, nullptr);
     EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 4.0);

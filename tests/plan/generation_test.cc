@@ -1,4 +1,4 @@
-// What a plan has for generating between steps: memory that is idle then, and the rest set aside by name.
+// What a plan reserves for generating between steps: memory that is idle then, and the rest under its own name.
 #include <gtest/gtest.h>
 
 #include "megatrain/base/units.h"
@@ -17,7 +17,7 @@ Workload twelve_blocks(int64_t generation_bytes) {
   Workload w;
   w.micro_batches = 4;
   w.micro_tokens = 512;
-  w.workspace_bytes = 3 * kMiB + 100;  // not a multiple of what kinds are aligned to
+  w.workspace_bytes = 3 * kMiB + 100;  // not a multiple of the alignment of kinds
   w.scratch_bytes = kMiB;
   w.generation_bytes = generation_bytes;
   make_dense(w, {.hidden = 256, .vocab = 5000, .blocks = 12, .block_elements = 800'000, .head_elements = 1'280'128});

@@ -1,4 +1,4 @@
-// The least memory that the planner can make do with.
+// The least memory with which the planner finds a plan.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ inline bool is_planned(const Workload& w, const Budgets& budgets, const MachineP
   }
 }
 
-// The least size up to `enough`, within `step` bytes, for which there is a plan within budgets(size). can_fit()
-// searches, as it is far quicker; make_plan() confirms what was found.
+// The least size up to `enough`, to within `step` bytes, for which there is a plan within budgets(size). The search
+// uses can_fit(), which is far faster; make_plan() confirms the result.
 template <class BudgetsOf>
 int64_t least_budget(const Workload& w, const MachineProfile& machine, int64_t enough, const BudgetsOf& budgets,
                      int64_t step = 1) {

@@ -1,4 +1,4 @@
-// What follows from a plan on a machine.
+// The figures that follow from a plan on a machine.
 #include "megatrain/plan/outlook.h"
 
 #include "megatrain/base/units.h"
@@ -40,7 +40,7 @@ TEST(Outlook, AFasterLinkHidesBehindFewerTokensAndFasterMemoryHidesTheUpdateSoon
   const Workload w = some_work();
   const Outlook h200 = on(named_machine("h200"), w), gh200 = on(named_machine("gh200"), w);
   EXPECT_GT(h200.link_tokens(), 0);
-  EXPECT_LT(gh200.link_tokens() * 4, h200.link_tokens());  // 450 GB/s each way beside 50
+  EXPECT_LT(gh200.link_tokens() * 4, h200.link_tokens());  // 450 GB/s each way compared with 50
   EXPECT_LT(gh200.optimizer_tokens, h200.optimizer_tokens);
 }
 
@@ -56,7 +56,7 @@ TEST(Outlook, AtTheTokensThatHideTheOptimizerAStepIsNoLongerBoundByIt) {
   EXPECT_GE(enough.estimate.compute_s, enough.estimate.update_s);
 }
 
-// Two blocks and a head of a million parameters each; 2 flops a parameter and token forward, 4 backward, 2 again.
+// Two blocks and a head, a million parameters each. Per parameter and token: 2 flops forward, 4 backward, 2 recomputed.
 TEST(Outlook, TheTokensThatHideWeightsGradientsAndUpdateFollowFromTheMachinesSpeeds) {
   constexpr int64_t kMillion = 1'000'000;
   Workload w;
@@ -81,22 +81,22 @@ TEST(Outlook, TheTokensThatHideWeightsGradientsAndUpdateFollowFromTheMachinesSpe
   plan.sweeps = {2};
   ASSERT_NO_THROW(check_plan(w, plan));
   const auto look = [&] { return outlook(w, plan, m); };
-  // 4 MB come in 3.64 ms; a token's forward through the blocks takes 4 us
+  // 4 MB arrive in 3.64 ms; a token's forward through the blocks takes 4 us
   EXPECT_EQ(look().weights_tokens, 910);
   // 6 MB leave in 3 ms; a token's backward takes 12 us in the blocks and 6 in the head
   EXPECT_EQ(look().gradients_tokens, 167);
   EXPECT_EQ(look().link_tokens(), 910);
-  // 26 bytes of each of three million parameters take 78 ms, behind the next forward
+  // 26 bytes for each of three million parameters take 78 ms, behind the next forward
   EXPECT_EQ(look().optimizer_tokens, 19'500);
-  w.clip = false;  // or, of the layers, behind backward
+  w.clip = false;  // or behind backward, for the layers
   EXPECT_EQ(look().optimizer_tokens, 4334);
   w.clip = true;
-  w.state.moments = MomentFormat::int8;  // the cores take 60 ms, the memory less
+  w.state.moments = MomentFormat::int8;  // the cores need 60 ms, the memory less
   EXPECT_EQ(look().optimizer_tokens, 15'000);
   plan.sweeps = {1, 1};
   plan.rings.weight_slots = 1;
   EXPECT_EQ(look().weights_tokens, 1364) << "the second sweep finds the first block in the slot";
-  plan.record(1).weights = Tier::hbm;  // still fetched once a step
+  plan.record(1).weights = Tier::hbm;  // still fetched once per step
   EXPECT_EQ(look().weights_tokens, 910) << "and the other block stays in it";
   plan.sweeps = {2};
   for (const int64_t r : {1, 2}) plan.record(r).gradient = Tier::hbm;

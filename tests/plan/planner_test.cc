@@ -1,4 +1,4 @@
-// The planner: what it promises of memory and time, over many workloads and budgets.
+// What the planner guarantees about memory and time, over many workloads and budgets.
 #include <algorithm>
 #include <ctime>
 #include <map>
@@ -24,7 +24,7 @@ namespace megatrain {
 
 namespace {
 
-// Some workload: from a few layers that are small beside their activations to the reverse.
+// A random workload: from a few layers that are small compared with their activations, to the reverse.
 Workload some_workload(uint64_t seed) {
   uint64_t index = 0;
   const auto below = [&](uint64_t bound) { return static_cast<int64_t>(random_below(seed, 11, index++, bound)); };
@@ -50,7 +50,7 @@ Workload some_workload(uint64_t seed) {
   return w;
 }
 
-// The same with some records frozen, some partly, often the lowest; never all.
+// The same with some records frozen or partly frozen, often the lowest; never all.
 Workload frozen_workload(uint64_t seed) {
   Workload w = some_workload(seed);
   const auto below = [&](uint64_t index, uint64_t bound) { return random_below(seed, 12, index, bound); };
@@ -83,7 +83,7 @@ constexpr std::array kPlanes = {ResourceKind::record_weights, ResourceKind::low_
                                 ResourceKind::second_moments, ResourceKind::disk_weights, ResourceKind::disk_low_bits,
                                 ResourceKind::disk_moments};
 
-// Bytes of the records' planes, without what rounds those on disk up to blocks.
+// Bytes of the records' planes, without the padding of those on disk.
 int64_t plane_bytes(const Workload& w, const Plan& plan) {
   const MemoryNeed need = memory_need(w, plan);
   int64_t bytes = 0;
@@ -103,7 +103,7 @@ Plan planned(const Workload& w, int64_t gpu, int64_t host = kPlenty) {
   return make_plan(w, {.gpu_bytes = gpu, .host_bytes = host}, kMachine, nullptr);
 }
 
-// The least device budget that can be planned for.
+// The least device memory for which there is a plan.
 int64_t least_gpu_bytes(const Workload& w) {
   return least_budget(w, kMachine, kPlenty,
                       [](int64_t gpu) { return Budgets{.gpu_bytes = gpu, .host_bytes = kPlenty}; });
@@ -152,7 +152,7 @@ TEST(Planner, RefusesOneByteBelowWhatItNeedsAndSaysHowMuchThatIs) {
     const int64_t gpu = least_gpu_bytes(w);
     expect_error(ExitCode::cannot_fit, {"device memory", format_bytes(gpu), "memory.gpu"},
                  [&] { planned(w, gpu - 1); });
-    // the least that can be planned for is within what this plan needs
+    // the least possible is no more than this plan needs
     const int64_t host = least_budget(w, kMachine, memory_need(w, planned(w, gpu)).host_bytes(),
                                       [gpu](int64_t bytes) { return Budgets{.gpu_bytes = gpu, .host_bytes = bytes}; });
     expect_error(ExitCode::cannot_fit, {"host memory", format_bytes(host), "memory.host"},
@@ -218,7 +218,7 @@ TEST(Planner, OfAFrozenModelTooEveryPlanIsWithinItsBudgetsAndALargerOneIsNeverSl
   }
 }
 
-// Attention takes as much as all products of a block, and its output is as large as the block's input.
+// Attention costs as much as all matmuls of a block, and its output is as large as the block's input.
 Workload long_workload(uint64_t seed) {
   Workload w = some_workload(seed);
   for (int64_t p = 1; p < w.head_phase(); ++p) {
@@ -238,7 +238,7 @@ TEST(Planner, OfLongSequencesTooALargerBudgetOfEitherMemoryIsNeverSlower) {
   for (uint64_t seed = 0; seed < kWorkloads; seed += 2) {
     const Workload w = long_workload(seed);
     const int64_t least = least_gpu_bytes(w), host = memory_need(w, planned(w, least)).host_bytes();
-    std::map<std::pair<int64_t, int64_t>, double> seconds;  // by the parts of both budgets
+    std::map<std::pair<int64_t, int64_t>, double> seconds;  // by the fractions of both budgets
     for (int64_t gpu = 0; gpu < 4; ++gpu) {
       for (int64_t memory = 0; memory < 4; ++memory) {
         const Budgets budgets{.gpu_bytes = least * (4 + gpu) / 4, .host_bytes = host * (4 + memory) / 4};
@@ -282,7 +282,7 @@ TEST(Planner, A70BillionModelWithFourTrainedLayersNeedsLittleMoreThanItsWeights)
   EXPECT_LT(estimate(w, frozen, kMachine).step_s, 0.7 * estimate(whole, before, kMachine).step_s);
 }
 
-// A host that updates slowly: states visit the device in turns, among those that the host updates.
+// The host updates slowly: some states visit the device in turns, interleaved with those that the host updates.
 TEST(Planner, WhereTheHostsUpdatesBoundTheStepVisitsTakeTurns) {
   Workload w = six_blocks();
   w.clip = true;
@@ -299,7 +299,7 @@ TEST(Planner, WhereTheHostsUpdatesBoundTheStepVisitsTakeTurns) {
   end_visits(w, host);
   EXPECT_LT(estimate(w, plan, machine).step_s, 0.8 * estimate(w, host, machine).step_s);
 
-  // the gradient of a visitor waits on the host and comes along; no other lane is in its way
+  // a visitor's gradient waits on the host and comes with its state; no other lane is involved
   std::map<ActionKind, int> visits;
   for (const Action& action : build_schedule(w, plan, StepMode::train).actions) {
     if (action.lane == Lane::visit_in || action.lane == Lane::visit) ++visits[action.kind];
@@ -342,7 +342,7 @@ TEST(Planner, WithPlentyEverythingStaysOnTheDevice) {
   const Plan on_host =
       make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty, .state_on_host = true}, kMachine, nullptr);
   EXPECT_EQ(std::ranges::count(on_host.records, Tier::host, &RecordPlan::state), w.record_count());
-  const int64_t not_fetched = w.by_rows(0) ? w.record(0).elements : 0;  // its rows are
+  const int64_t not_fetched = w.by_rows(0) ? w.record(0).elements : 0;  // only its rows are
   EXPECT_EQ(fetched_weight_bytes(w, on_host), (w.all_elements() - not_fetched) * w.element_bytes(0));
 }
 
@@ -368,7 +368,8 @@ TEST(Explain, SaysWhereKeptOutputsWait) {
   said("outputs in 5 blocks, all of them in host memory");
 }
 
-// What waits elsewhere crosses the link once each way and takes its bytes there, but for two slots.
+// Kept outputs that wait elsewhere cross the link once in each direction and take memory there; the device needs only
+// two slots.
 TEST(Estimate, KeptOutputsThatWaitOnTheHostCostTheLinkAndSpareTheDevice) {
   Workload w = six_blocks();
   Plan here = planned(w, kPlenty);
@@ -384,7 +385,7 @@ TEST(Estimate, KeptOutputsThatWaitOnTheHostCostTheLinkAndSpareTheDevice) {
   const Estimate e = estimate(w, here, kMachine), moved = estimate(w, away, kMachine);
   EXPECT_EQ(e.compute_s, moved.compute_s);
   EXPECT_NEAR(moved.d2h_s - e.d2h_s, 6 * static_cast<double>(bytes) / kMachine.d2h_bytes_per_s, 1e-9);
-  // the last two blocks' are still in their slots at the turn
+  // the outputs of the last two blocks are still in their slots at the turn
   EXPECT_NEAR(moved.h2d_s - e.h2d_s, 4 * static_cast<double>(bytes) / kMachine.h2d_bytes_per_s, 1e-9);
   outputs_wait(away, Tier::disk);
   away.rings.activation_slabs = 3;
@@ -477,7 +478,7 @@ TEST(PlanJson, RoundTripsAndHashesByContent) {
   EXPECT_GT(texts.size(), 190u);
 }
 
-// Every key of an object, at any depth, taken out, mistyped and joined by one that is not known.
+// Removes each key of an object, at any depth; gives it a wrong type; and adds an unknown key beside it.
 void expect_every_field_is_read(const Workload& w, const nlohmann::json& whole,
                                 const nlohmann::json::json_pointer& at) {
   const auto refused = [&](const nlohmann::json& broken, const std::string& key) {
@@ -640,7 +641,7 @@ TEST(Estimate, WhatAStepMovesByPartIsWithinWhatItsLanesMove) {
     EXPECT_LE(parts.update_s, e.update_s * kUp);
     const double h2d = kMachine.h2d_bytes_per_s;
     EXPECT_LE(parts.weights_s, static_cast<double>(fetched_weight_bytes(w, plan)) / h2d * kUp);
-    // every record that comes does so once, and those that stream no more than once in each sweep
+    // every fetched record is fetched once, and those that stream at most once per sweep
     int64_t once = 0, streamed = 0;
     for (int64_t r = 1; r < w.head_record(); ++r) {
       if (plan.copied(r) || plan.streams(r)) once += w.weight_bytes(r);
@@ -665,9 +666,9 @@ TEST(Planner, EightyBlocksAndSixtyFourMicroBatchesArePlannedWithinASecond) {
                  .head_elements = table + 128,
                  .head_flops = 2.0 * static_cast<double>(table)});
   for (const int64_t gpu : {80 * kGiB, 139 * kGiB, kPlenty}) {
-    const std::clock_t start = std::clock();  // of this process: other processes on the machine do not count
+    const std::clock_t start = std::clock();  // CPU time of this process, so that other processes do not count
     planned(w, gpu);
-    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 2.0) << gpu;  // of two cores
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 2.0) << gpu;  // on two cores
   }
 }
 #endif
@@ -687,7 +688,7 @@ TEST(Estimate, SerialIsNeverFasterAndMoreSweepsNeverFetchLess) {
   }
 }
 
-// The walk of all of them is the measure.
+// Compared with walking all of them.
 TEST(Estimate, OfManySweepsAndMicroBatchesIsThatOfTheWholeWalk) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     Workload w = some_workload(seed);

@@ -56,7 +56,7 @@ TEST(Schedule, VerifierFindsNoUnorderedPairInAnyRandomPlan) {
   }
 }
 
-// The embedding and the head are told by what they look up and by their losses, not by their numbers.
+// The embedding and the head are recognised by their lookups and losses, not by their numbers.
 TEST(Schedule, EveryPhaseRunsByTheSameKindsOfActionAndItsGradientsLeaveOnce) {
   for (const Workload& w : workloads()) {
     for (uint64_t seed = 0; seed < 20; ++seed) {
@@ -89,7 +89,7 @@ TEST(Schedule, DroppingAnySingleWaitIsFound) {
   for (const Workload& w : workloads()) {
     for (uint64_t seed = 0; seed < 6; ++seed) {
       const Schedule schedule = build_schedule(w, random_plan(w, seed), StepMode::train);
-      if (random_plan(w, seed).serial) continue;  // a serial plan orders more than it must
+      if (random_plan(w, seed).serial) continue;  // a serial plan has more waits than needed
       for (size_t i = 0; i < schedule.actions.size(); ++i) {
         for (size_t k = 0; k < schedule.actions[i].waits.size(); ++k) {
           Schedule fewer = schedule;

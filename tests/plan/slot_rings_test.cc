@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kBlocks = 6, kLarge = 1 << 20;
 
-// Blocks of a record each, and beside it one of `small` elements, as experts stand beside attention.
+// Blocks with one record each, plus one of `small` elements, like attention beside experts.
 Workload pairs(int64_t small) {
   Workload w;
   w.micro_batches = 3;
@@ -101,7 +101,7 @@ TEST(SlotRings, EveryRandomPlanIsValidOrderedAndFetchesIntoTheRecordsOwnRing) {
     EXPECT_LE(least_seconds(w, plan, kMachine), estimate(w, plan, kMachine).step_s * (1 + 1e-9)) << seed;
   }
   EXPECT_GT(fetches, 100);
-  EXPECT_EQ(slots.size(), static_cast<size_t>(kBlocks));  // 1 to all of them
+  EXPECT_EQ(slots.size(), static_cast<size_t>(kBlocks));  // from 1 to all
 }
 
 TEST(SlotRings, APlanWithTooFewOrTooManySmallSlotsIsRefusedByName) {
@@ -129,7 +129,7 @@ TEST(SlotRings, ThePlannerStreamsInLessMemoryAndALargerBudgetIsNeverSlower) {
                         [](int64_t gpu) { return Budgets{.gpu_bytes = gpu, .host_bytes = kPlenty}; });
   };
   const int64_t needed = least(w);
-  EXPECT_LT(needed + w.weight_bytes(2) / 2, least(equal));  // one slot as large as the largest less
+  EXPECT_LT(needed + w.weight_bytes(2) / 2, least(equal));  // less by one slot of the largest size
   double before = 1e300;
   const int64_t most =
       memory_need(w, make_plan(w, {.gpu_bytes = kPlenty, .host_bytes = kPlenty}, kMachine, nullptr)).hbm_bytes();

@@ -92,7 +92,7 @@ TEST(ReportData, OfManyDamagedLinesTellsTheFirstAndHowManyThereAre) {
 TEST(ReportData, AFileThatCannotBeReadIsNeitherEmptyNorDamaged) {
   for (const char* name : {"metrics.jsonl", "eval.jsonl", "samples.jsonl", "lanes.json", "memory.json", "identity.json",
                            "model_config.json", "config.resolved.yaml"}) {
-    for (const bool loop : {false, true}) {  // root may read everything else
+    for (const bool loop : {false, true}) {  // root can read everything else
       const TemporaryDirectory run;
       write_bytes(run / "config.resolved.yaml", "steps: 4\n");
       std::filesystem::remove(run / name);

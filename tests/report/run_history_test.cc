@@ -12,7 +12,7 @@ namespace megatrain {
 
 namespace {
 
-// As metrics_json() writes it.
+// In the form that metrics_json() writes.
 std::string line_of(int64_t step) {
   std::string lanes;
   for (const char* lane : {"h2d", "compute", "d2h", "visit_in", "visit", "update", "gather", "collect", "disk_read"})
@@ -33,7 +33,7 @@ TEST(RunHistory, HoldsWhatTheParserReads) {
   std::ofstream out(run / "metrics.jsonl");
   for (int64_t step = 1; step <= 50; ++step) {
     nlohmann::json line = nlohmann::json::parse(line_of(step));
-    if (step == 7) line["bound_by"] = "\xc3\xa9";  // which only the parser reads
+    if (step == 7) line["bound_by"] = "\xc3\xa9";  // only the full parser reads this
     if (step == 8) line.erase("paused_s");
     out << (step % 2 || step == 8 ? line.dump() : line_of(step)) << "\n";
   }

@@ -1,4 +1,4 @@
-// What charts are made of: ticks, scales, thinned and smoothed curves.
+// The elements of charts: ticks, scales, thinned and smoothed curves.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -96,7 +96,7 @@ TEST(Curves, SmoothedDoNotLag) {
   const std::vector<Point> straight = smoothed(line, 15);
   for (size_t i = 0; i < line.size(); ++i) EXPECT_NEAR(straight[i].y, line[i].y, 1e-9) << "up to both ends";
   const std::vector<Point> fall = smoothed(step, 15);
-  for (size_t i = 0; i < 100; ++i)  // the middle of the fall is where it was
+  for (size_t i = 0; i < 100; ++i)  // smoothing does not shift the middle of the fall
     EXPECT_NEAR(fall[99 - i].y - 2, 2 - fall[100 + i].y, 1e-9);
   EXPECT_GT(fall[95].y, fall[99].y);
   EXPECT_NEAR(fall[60].y, 3, 1e-9);
@@ -173,7 +173,7 @@ TEST(Curves, AnAbsurdValueIsDrawnAtTheEdgeWithAMarkAndInWords) {
       << two;
 }
 
-// A gradient norm: the axis becomes logarithmic for a spread that it can show, not for one absurd value.
+// A gradient norm: the axis becomes logarithmic for a range that it can show, but not for one absurd value.
 TEST(Curves, AnAbsurdValueMakesNoAxisLogarithmic) {
   Chart chart{.title = "Norm", .logarithmic = true, .curves = {{.name = "norm", .style = "raw"}}};
   for (int i = 1; i <= 40; ++i) chart.curves[0].points.push_back({static_cast<double>(i), 1 + 0.01 * (i % 5)});
@@ -187,7 +187,7 @@ TEST(Curves, AnAbsurdValueMakesNoAxisLogarithmic) {
   EXPECT_EQ(svg_chart(chart).find("beyond"), std::string::npos) << "what a logarithmic axis has room for";
 }
 
-// The page's script looks values up; it has no numbers of its own.
+// The page's script only looks values up; it contains no numbers.
 TEST(Curves, CarryTheStepsAndValuesThatThePointerShows) {
   Chart chart{.title = "Loss", .across = Across::time, .curves = {{.name = "a<b", .style = "smooth"}}};
   chart.curves[0].points = {{1, 3.25}, {2, 3}, {10, 2.125}};

@@ -1,4 +1,4 @@
-// RUN/best: which model it is, by best.json alone, through resumes, kills and damage.
+// RUN/best: best.json alone says which model it is, across resumes, kills and damage.
 #include "megatrain/run/best_model.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 class BestRun : public DatasetRun {
  protected:
-  // Every step but the first makes it worse.
+  // Every step but the first makes the loss worse.
   TrainConfig diverging(const std::string& name, int64_t steps) {
     TrainConfig config = best_config(name, steps, 1);
     config.optim.lr = 10;
@@ -107,7 +107,7 @@ TEST_F(BestRun, AWorseModelDoesNotTakeItsPlaceWhenTheHistoryIsGone) {
   EXPECT_EQ(after->loss, before->loss);
 }
 
-// The checkpoints are older than the best model, and the resumed run comes to its step with other weights.
+// The checkpoints are older than the best model, and the resumed run reaches its step with different weights.
 TEST_F(BestRun, KeepsItsStepAndLossWhenAResumeGoesBackBehindIt) {
   TrainConfig config = best_config("run", 6, 2);
   config.checkpoint = {.every = 2, .keep = 9};

@@ -1,4 +1,4 @@
-// Checkpoints in process: what is kept, what is restored, what is refused.
+// Checkpoints in process: what is kept, restored and refused.
 #include "megatrain/run/checkpoints.h"
 
 #include <sys/inotify.h>
@@ -37,7 +37,7 @@ ModelConfig small_model(int64_t layers = 2) {
                             "config.json");
 }
 
-// Records with every plane random; bf16 splits the master in two halves.
+// Records with random contents in every plane; bf16 splits the master into two halves.
 class State {
  public:
   State(DType dtype, uint64_t seed, int64_t layers = 2)
@@ -83,7 +83,7 @@ void save(Checkpoints& checkpoints, int64_t step, State& state) {
   checkpoints.save(step, kIdentity, state.types(), state.records(), 2);
 }
 
-// As a run of its own does it.
+// As a separate run would do it.
 void save(const TemporaryDirectory& run, int64_t step, State& state, int64_t keep = 2) {
   Checkpoints checkpoints(run.path(), keep);
   save(checkpoints, step, state);
@@ -111,7 +111,7 @@ void make_version_1(const std::string& checkpoint, const nlohmann::json& changes
   write_bytes(checkpoint + "/checkpoint.json", document.dump(1) + "\n");
 }
 
-// What happened to the names in a directory, in order: "+NAME" appeared, ">NAME" was renamed, "-NAME" was removed.
+// The history of the names in a directory: "+NAME" appeared, ">NAME" was renamed, "-NAME" was removed.
 class NameWatch {
  public:
   explicit NameWatch(const std::string& directory) : descriptor_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
@@ -199,7 +199,7 @@ TEST(Checkpoint, ADifferentStateOfTheSameStepReplacesItAtOnce) {
   const NameWatch watch(run / "checkpoints");
   save(run, 3, second, 1);
   const std::vector<std::string> events = watch.events();
-  // The name goes over to the new one, and never was a whole one removed under it.
+  // The name passes to the new one, and no whole one was ever removed under it.
   EXPECT_GE(place_of(events, "+step-00000003"), 0) << testing::PrintToString(events);
   EXPECT_EQ(place_of(events, "-step-00000003"), -1) << testing::PrintToString(events);
   restore_checkpoint(*newest(run), restored.records(), 1);
@@ -235,7 +235,7 @@ TEST(Checkpoint, ACompleteOneThatLacksOnlyItsNameGetsIt) {
     restore_checkpoint(*newest(run), restored.records(), 1);
     EXPECT_EQ(restored.hash(), state.hash());
   }
-  // beside a damaged one of its name, too
+  // also beside a damaged one with the same name
   kill_before_rename();
   fs::create_directories(folder_of(run, 8));
   recover_checkpoints(run.path());
@@ -252,7 +252,7 @@ TEST(Checkpoint, WhatIsHalfWrittenIsNotSeenAndIsRemoved) {
   for (const char* name : {"step-00000009.partial", "step-00000003.removed", "step-", "notes.partial"})
     fs::create_directories(run / ("checkpoints/" + std::string(name)));
   write_bytes(run / "checkpoints/step-00000009.partial/state.safetensors", "half");
-  fs::copy(folder_of(run, 8), folder_of(run, 8) + ".partial");  // a twin of a whole one
+  fs::copy(folder_of(run, 8), folder_of(run, 8) + ".partial");  // a copy of a whole one
   EXPECT_EQ(newest(run)->step, 8);
   testing::internal::CaptureStderr();
   recover_checkpoints(run.path());
@@ -396,7 +396,7 @@ TEST(Checkpoint, WhenTheNewestIsDamagedTheNextOlderIsRestoredAndNothingRemoved) 
     EXPECT_NE(log.find("goes on from the older " + folder_of(run, 2)), std::string::npos) << log;
     EXPECT_EQ(restored.hash(), older.hash());
     EXPECT_EQ(checkpoints_of(run), (std::set<std::string>{"step-00000002", "step-00000004"}));
-    save(checkpoints, 3, restored);  // which makes room for itself, but not with the damaged one
+    save(checkpoints, 3, restored);  // makes space for itself, but not by removing the damaged one
     EXPECT_EQ(checkpoints_of(run), (std::set<std::string>{"step-00000003", "step-00000004"}));
     save(checkpoints, 4, newer);
     EXPECT_EQ(checkpoints_of(run), (std::set<std::string>{"step-00000004"}));
@@ -444,7 +444,7 @@ TEST(Checkpoint, ThatCannotBeOpenedIsAnErrorOfTheDiskAndNotCalledDamaged) {
     save(run, 1, state);
     save(run, 2, state);
     fs::remove(folder_of(run, 2) + "/" + name);
-    fs::create_symlink(name, folder_of(run, 2) + "/" + name);  // ELOOP, as EACCES does not stop root
+    fs::create_symlink(name, folder_of(run, 2) + "/" + name);  // ELOOP, because EACCES does not stop root
     expect_error(ExitCode::io, {name}, [&] { newest(run); });
   }
 }

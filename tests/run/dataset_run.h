@@ -16,7 +16,7 @@ class DatasetRun : public ChatFixture {
     return config;
   }
 
-  // On 30 conversations, of which 5 are evaluated on every so many steps; it keeps the best model.
+  // 30 conversations, of which 5 are held out and evaluated every `every` steps; keeps the best model.
   TrainConfig best_config(const std::string& name, int64_t steps, int64_t every) {
     write("data.jsonl", conversations(30));
     TrainConfig config = run_config(name);

@@ -25,7 +25,7 @@ using Gradients = std::map<std::string, std::vector<float>>;
 
 class DatasetGradients : public DatasetRun {
  protected:
-  // Of one step with all samples in it.
+  // The gradients of one step that contains all samples.
   Gradients gradients(const std::string& name, bool packing, int64_t batch, int64_t micro_batch) {
     TrainConfig config = run_config(name);
     config.data.packing = packing;
@@ -289,7 +289,7 @@ TEST_F(DatasetRun, EndsWhenTheEvaluationLossFallsNoMore) {
 TEST_F(DatasetRun, TokensSayHowLongItIs) {
   write("data.jsonl", conversations(30));
   TrainConfig config = run_config("run");
-  config.tokens = 1000;  // of 256 a step
+  config.tokens = 1000;  // with 256 per step
   EXPECT_EQ(run_training(config, {}).step, 4);
 }
 
@@ -312,7 +312,7 @@ TEST_F(DatasetRun, SamplesAreWrittenAndChangeNothing) {
   EXPECT_EQ(count, 6);
 }
 
-// The device's peak is what the plan says, answers included: nothing is taken beside it.
+// The device's peak is what the plan says, generation included: nothing else is allocated.
 TEST_F(DatasetRun, SamplesAreAnsweredWithinWhatThePlanHasForThem) {
   write("data.jsonl", conversations(30));
   TrainConfig config = run_config("plain");
@@ -327,7 +327,7 @@ TEST_F(DatasetRun, SamplesAreAnsweredWithinWhatThePlanHasForThem) {
   for (const int64_t prompts : {1, 3, 10}) {
     config.run_dir = at("samples-" + std::to_string(prompts));
     config.sample.prompts.assign(static_cast<size_t>(prompts), "question " + std::to_string(prompts));
-    config.sample.max_tokens = 200;  // to the end of the model's context
+    config.sample.max_tokens = 200;  // up to the end of the model's context
     int64_t peak = 0;
     RunHooks hooks;
     hooks.on_step = [&](const StepMetrics& metrics) { peak = metrics.hbm_peak; };
@@ -362,8 +362,8 @@ TEST_F(DatasetRun, AnswersThatAKillCutOffAreMadeByTheResumedRunOnce) {
   }
 }
 
-// A stop at any step, which finds answers and evaluation still to be done: they are given up, not written by halves,
-// and the resumed run does them first, once.
+// A stop at any step, before its answers and evaluation are done. They are abandoned, not half written, and the resumed
+// run does them first, exactly once.
 TEST_F(DatasetRun, AnEvaluationThatAStopGaveUpIsDoneByTheResumedRun) {
   const auto made = [&](const std::string& name) {
     TrainConfig config = best_config(name, 4, 2);

@@ -1,4 +1,4 @@
-// What a run will write to disk, and whether there is room.
+// What a run will write to disk, and whether there is enough space.
 #include "megatrain/run/disk_need.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ int64_t bytes_of(const std::string& text, std::optional<int64_t> steps, int64_t 
   return disk_need(run(text), model(), {}, steps, scratch).bytes();
 }
 
-// Everything below /big is one file system, everything else another.
+// Everything below /big is one file system, everything else is another.
 FreeSpaceOf two_disks(int64_t big, int64_t small) {
   return [=](const std::string& path) -> std::optional<FreeSpace> {
     return path.starts_with("/big") ? FreeSpace{.device = 1, .bytes = big} : FreeSpace{.device = 2, .bytes = small};
@@ -44,13 +44,13 @@ FreeSpaceOf two_disks(int64_t big, int64_t small) {
 TEST(DiskNeed, CountsTheCheckpointsThatStayTheOneBeingWrittenAndTheModel) {
   const int64_t exported = bytes_of("run_dir: r", 100),
                 checkpoint = disk_need(run(""), model(), {}, 1).checkpoint_bytes;
-  EXPECT_GT(checkpoint, 5 * exported);  // 12 bytes a parameter, and 2
+  EXPECT_GT(checkpoint, 5 * exported);  // 12 bytes per parameter compared with 2
   EXPECT_EQ(bytes_of("checkpoint: {every: 10, keep: 2}", 100), exported + 3 * checkpoint);
   EXPECT_EQ(bytes_of("checkpoint: {every: 10, keep: 1}", 100), exported + 2 * checkpoint);
   EXPECT_EQ(bytes_of("checkpoint: {every: 10, keep: 200}", 100), exported + 10 * checkpoint);  // there are no more
   EXPECT_EQ(bytes_of("checkpoint: {every: 200, keep: 2}", 100), exported);
   EXPECT_EQ(bytes_of("conventions: transformers\ncheckpoint: {every: 200, keep: 2}", 100), exported + checkpoint);
-  EXPECT_EQ(bytes_of("checkpoint: {every: 10, keep: 2}", {}), exported);  // the data may hold nine steps
+  EXPECT_EQ(bytes_of("checkpoint: {every: 10, keep: 2}", {}), exported);  // the data may be enough for only nine steps
 }
 
 TEST(DiskNeed, CountsTheTokenizersFilesInEveryModelAndBesideThem) {

@@ -8,9 +8,9 @@
 namespace megatrain {
 namespace {
 
-constexpr int64_t kVocab = 151936;  // guessing has 11.9
+constexpr int64_t kVocab = 151936;  // guessing gives a loss of 11.9
 
-// The steps, from 1, that are told.
+// The steps, from 1, at which it warns.
 std::vector<int64_t> told(const std::vector<double>& losses, int64_t vocab = kVocab) {
   DivergenceWatch watch(vocab);
   std::vector<int64_t> steps;

@@ -16,9 +16,9 @@ TEST(Evaluations, TheLowestLossSurvivesACutLineAndAResume) {
     evaluations.add({.step = 2, .loss = 1.5, .tokens = 7});
     evaluations.add({.step = 4, .loss = 1.75, .tokens = 7});
   }
-  write_bytes(path, read_bytes(path) + "{\"step\":6,\"lo");  // a kill while it wrote
+  write_bytes(path, read_bytes(path) + "{\"step\":6,\"lo");  // killed while writing
   {
-    Evaluations evaluations(path, 2);  // not even a resume that drops the cut line
+    Evaluations evaluations(path, 2);  // the incomplete line is ignored, not yet dropped
     EXPECT_FALSE(evaluations.is_lowest(1.6));
     evaluations.add({.step = 6, .loss = 1.6, .tokens = 7});
     EXPECT_EQ(evaluations.best_step(), 2);

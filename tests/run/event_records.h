@@ -1,4 +1,4 @@
-// Event files taken apart, with every CRC checked: what a reader of them sees.
+// Parses event files as a reader would, checking every CRC.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@ namespace megatrain {
 
 struct ReadEvent {
   int64_t step = 0;
-  std::string version;  // of a file's first event
+  std::string version;  // in a file's first event
   std::string tag;      // of a scalar
   float value = 0;
   bool start = false;
@@ -70,7 +70,7 @@ inline ReadEvent read_event(const std::string& message) {
   return event;
 }
 
-// Every event of a file; a record whose CRC does not hold is a failure.
+// Every event of a file; fails on a record with a wrong CRC.
 inline std::vector<ReadEvent> read_events(const std::string& path) {
   const std::string bytes = read_bytes(path);
   std::vector<ReadEvent> events;

@@ -1,4 +1,4 @@
-// What an export of a run takes along, wherever its sources are by then.
+// The files that an export of a run includes, wherever their sources are by then.
 #include "megatrain/run/export_run.h"
 
 #include <sys/stat.h>
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Every file below, by its path there.
+// Every file below the directory, by its relative path.
 std::map<std::string, std::string> files_in(const std::string& directory) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
@@ -40,7 +40,7 @@ class ExportRun : public GoldenRun {
     }
   }
 
-  // Random weights with a tokenizer of their own.
+  // Random weights, with a separate tokenizer.
   TrainConfig config(const std::string& run = "run") const {
     TrainConfig c = run_config(run);
     c.model.config = golden_ + "/model/config.json";

@@ -1,4 +1,4 @@
-// Runs with frozen tensors: what they write, and that they resume exactly and only as they began.
+// Runs with frozen tensors: what they write, and that they resume exactly, and only with the same tensors frozen.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kSteps = 4;
 
-using Tensors = std::map<std::string, std::pair<std::string, std::string>>;  // stored type and bytes
+using Tensors = std::map<std::string, std::pair<std::string, std::string>>;  // stored dtype and bytes
 
 Tensors tensors_of(const std::string& path) {
   Tensors tensors;
@@ -116,7 +116,7 @@ TEST_P(FrozenRun, TrainOnlyNamesTheSameTensorsTheOtherWayRound) {
 
 namespace {
 
-// A copy of the model with all of its values in `type`.
+// A copy of the model with all values in `type`.
 std::string copy_in(DType type, const std::string& model, const std::string& copy) {
   std::filesystem::copy(model, copy, std::filesystem::copy_options::recursive);
   const std::string file = copy + "/model.safetensors";
@@ -147,8 +147,8 @@ int64_t planned_bytes(const TrainConfig& config) {
   return sum;
 }
 
-// Half of the layers and parts of the others are frozen; every tensor of these is a multiple of what a plane is padded
-// to, but for the norms.
+// Half of the layers, and parts of the others, are frozen. Except for the norms, the size of each of these tensors is a
+// multiple of the padding of a plane.
 class FrozenSource : public testing::Test {
  protected:
   FrozenSource() {

@@ -1,4 +1,4 @@
-// Whole runs of a tiny golden model on its tokens, in process and quiet.
+// Whole runs of a tiny golden model on its tokens, in process and without output.
 #pragma once
 
 #include <csignal>
@@ -16,7 +16,7 @@ class GoldenRun : public testing::Test {
   void SetUp() override { set_log_quiet(true); }
   void TearDown() override { set_log_quiet(false); }
 
-  // The model is yet to be named.
+  // The caller sets the model.
   TrainConfig run_config(const std::string& run) const {
     TrainConfig c;
     c.data.tokens = golden_ + "/tokens.bin";
@@ -29,7 +29,7 @@ class GoldenRun : public testing::Test {
     return c;
   }
 
-  // Asks to stop once `step` is done.
+  // Requests a stop once `step` is done.
   static RunResult run_until(const TrainConfig& config, int64_t step) {
     volatile std::sig_atomic_t stop = 0;
     RunHooks hooks;

@@ -1,4 +1,5 @@
-// What a checkpoint says of its run: every field that decides a step is in it, and a difference is refused or told.
+// What a checkpoint records about its run: every field that affects a step, and whether a difference is refused or
+// reported.
 #include "megatrain/run/identity.h"
 
 #include <functional>
@@ -31,12 +32,12 @@ ModelConfig model() {
   return c;
 }
 
-// A checkpoint's identity after it was written and read.
+// A checkpoint's identity after writing and reading it.
 json saved(const TrainConfig& config = {}, const ModelConfig& m = model()) {
   return json::parse(identity_json(config, m, {}, nullptr).dump());
 }
 
-// The lines of a resume that is accepted.
+// The log lines of a resume that is accepted.
 std::string lines_of(const json& before, const ordered_json& now) {
   set_log_quiet(false);
   testing::internal::CaptureStderr();
@@ -54,7 +55,7 @@ int64_t count(const std::string& text, const std::string& part) {
   return n;
 }
 
-// One change of each field, in the order of model_fields().
+// One change for each field, in the order of model_fields().
 std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
   return {[](ModelConfig& c) { c.architecture = "MistralForCausalLM"; },
           [](ModelConfig& c) { ++c.vocab; },
@@ -159,7 +160,7 @@ TEST_F(Identity, AMemberOfAGroupIsRefusedByItsName) {
        [](ModelConfig& c) { c.window_rope->theta = 20000; }}};
   const json named = saved({}, with);
   EXPECT_EQ(changes.size() - 1, named.at("model").at("experts").size());
-  // checkpoints from before the members had names hold them as a list
+  // checkpoints from before the members had names store them as a list
   json listed = named;
   for (const ModelField& field : model_fields(with)) {
     if (!field.value.is_object()) continue;
@@ -248,7 +249,7 @@ TEST_F(Identity, AChangedSettingOfTheOptimizerAndAnotherLengthGetALineEach) {
       {"optim.decay", [](TrainConfig& c) { c.optim.decay = 0.2; }},
       {"conventions", [](TrainConfig& c) { c.conventions = "transformers"; }},
   };
-  EXPECT_EQ(changes.size() + 1, saved().at("settings").size());  // data.eval is no value of the configuration
+  EXPECT_EQ(changes.size() + 1, saved().at("settings").size());  // data.eval is not a value of the configuration
   TrainConfig all;
   for (const auto& [name, change] : changes) {
     TrainConfig one;
@@ -331,7 +332,7 @@ TEST_F(Identity, AnotherByteOfAnyRawFileIsRefusedByItsKey) {
   TrainConfig moved = config;
   moved.data.tokens = directory_ / "elsewhere";
   write_bytes(moved.data.tokens, read_bytes(config.data.tokens));
-  EXPECT_EQ(lines_of(before, identity(moved)), "");  // it is the content that counts
+  EXPECT_EQ(lines_of(before, identity(moved)), "");  // only the content counts
 
   json earlier = before;
   earlier.erase("files");

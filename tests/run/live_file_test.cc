@@ -74,7 +74,7 @@ TEST(LiveFile, SaysHowARunEndedOnADiskThatTakesNoMore) {
     {
       LiveFile live(run.path(), {.steps = 10, .every_s = 3600}, {});
       const auto size = std::filesystem::file_size(path);
-      std::filesystem::create_directory(partial);  // nothing new can be made beside it
+      std::filesystem::create_directory(partial);  // so no new file can be created beside it
       live.end({.state = "failed", .exit_code = 5, .message = told});
       EXPECT_EQ(std::filesystem::file_size(path), size) << "not one block more";
     }
@@ -90,7 +90,7 @@ TEST(LiveFile, SaysHowARunEndedOnADiskThatTakesNoMore) {
 TEST(LiveFile, HoldsNoPeakBelowWhatIsUsed) {
   const TemporaryDirectory run;
   LiveFile live(run.path(), {.steps = 10, .every_s = 3600}, {});
-  live.step(metrics_of(1), 800);  // above the peak of 700 that the step tells
+  live.step(metrics_of(1), 800);  // above the peak of 700 that the step reports
   live.end({.state = "complete"});
   const json memory = read_live(run.path()).at("memory");
   for (const char* tier : {"hbm", "host"})

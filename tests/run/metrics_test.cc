@@ -1,4 +1,4 @@
-// What the line of a step says of its time.
+// What the line of a step says about its time.
 #include "megatrain/run/metrics.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace megatrain {
 
 namespace {
 
-// A step that computes for most of its 0.5 seconds, and waits 0.02 within.
+// A step that computes for most of its 0.5 seconds and waits 0.02 within.
 StepMetrics computing(double before_s = 0, const std::string& what = "") {
   StepMetrics m{.step = 7, .steps = 10};
   m.report.tokens = 100;
@@ -41,7 +41,7 @@ TEST(StepLine, AShortPauseLeavesTheLongestWaitAsItIs) {
   EXPECT_EQ(written_of(loaded).at("stall").at("for"), "update of layer 3");
 }
 
-// What waits for the update does so after a checkpoint, too.
+// A step that waits for the update also does so after a checkpoint.
 TEST(StepLine, APauseHidesNotWhatBoundsTheStepItself) {
   StepMetrics m = computing(3.0, "the samples");
   m.report.lanes.busy[static_cast<size_t>(Lane::compute)] = 0.1;

@@ -1,4 +1,4 @@
-// Who may write into a run directory, and what becomes of what was there.
+// Who may write into a run directory, and what happens to its previous contents.
 #include "megatrain/run/run_directory.h"
 
 #include <sys/wait.h>
@@ -34,7 +34,7 @@ TEST(RunDirectory, ASecondOwnerIsRefusedWithPidAndHost) {
   first.make();
   EXPECT_EQ(listing(run), (std::set<std::string>{"lock"}));
   expect_error(ExitCode::bad_config, {run, own_pid(), "--run_dir"}, [&] { RunDirectory(run, false).make(); });
-  make_earlier_run(run);  // as the first now writes its own
+  make_earlier_run(run);  // as if the first process had now written its own
   for (const bool resume : {false, true})
     expect_error(ExitCode::bad_config, {run, own_pid()}, [&] { RunDirectory second(run + "/", resume); });
   EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"run"}));
@@ -142,7 +142,7 @@ TEST(RunDirectory, OfManyThatStartAtOnceOneBecomesTheOwner) {
           EXPECT_EQ(error.code(), ExitCode::bad_config) << error.what();
           owner.reset();
         }
-        together.arrive_and_wait();  // the owner stays it until all have tried
+        together.arrive_and_wait();  // the owner keeps it until all have tried
       });
     }
     for (std::thread& start : starts) start.join();
@@ -156,7 +156,7 @@ TEST(RunDirectory, OneThatFoundNothingToGoOnFromDoesNotTakeAnothersRun) {
   const TemporaryDirectory directory;
   const std::string run = directory / "run";
   RunDirectory slow(run, true);
-  make_earlier_run(run);  // by another that was faster, and has ended
+  make_earlier_run(run);  // by another process, which was faster and has ended
   expect_error(ExitCode::bad_config, {run, "start it again"}, [&] { slow.make(); });
 }
 
@@ -214,7 +214,7 @@ TEST(RunDirectory, CheckpointsThatCannotBeReadAreNotNone) {
   fs::create_symlink("nowhere", folder);
   refused();
   fs::remove(folder);
-  fs::create_symlink("checkpoints", folder);  // as root may read everything, a loop stands for what it may not
+  fs::create_symlink("checkpoints", folder);  // root can read everything, so a loop stands for a folder it cannot read
   refused();
   fs::remove(folder);
   write_bytes(folder, "a file");
@@ -234,7 +234,7 @@ TEST(RunDirectory, OneThatIsMovedOrReplacedIsNoticed) {
   owner.check_in_place();
   fs::rename(run, directory / "elsewhere");
   expect_error(ExitCode::io, {run, "moved or replaced"}, [&] { owner.check_in_place(); });
-  make_earlier_run(run);  // another's
+  make_earlier_run(run);  // of another process
   expect_error(ExitCode::io, {run, "moved or replaced"}, [&] { owner.check_in_place(); });
   fs::remove_all(run);
   fs::rename(directory / "elsewhere", run);

@@ -17,8 +17,8 @@ StepMetrics metrics_of(int64_t step, double loss) {
   return m;
 }
 
-// What a reader of all files in order still believes: scalars of a tag. A start of a step purges it and later ones, but
-// for the first: so TensorBoard does it.
+// The scalars of a tag that remain for a reader of all files in order. As in TensorBoard, every start event but the
+// first drops its step and all later ones.
 std::map<int64_t, float> believed(const std::string& run, const std::string& tag) {
   std::map<int64_t, float> values;
   bool started = false;

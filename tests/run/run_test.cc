@@ -94,9 +94,9 @@ TEST_F(RunTest, ResumeIsExactUnderAnotherPlan) {
             .rings = {.weight_slots = 1, .gradients_out = 1},
             .sweeps = {1, 1}};
   plan.record(1).live_on_device();
-  plan.record(2).updated_by = UpdatedBy::device;  // visits
+  plan.record(2).updated_by = UpdatedBy::device;  // visits the device
   plan.record(3).live_on_device();
-  Workload w{.phases = std::vector<PhaseWork>(4)};  // what the names of levels need
+  Workload w{.phases = std::vector<PhaseWork>(4)};  // needed for the names of levels
   w.phases[1].levels = w.phases[2].levels = block_levels({}, {});
   plan.phase(1) = {.keep = level_named(w, 1, "attention"), .input = Tier::host};
   plan.phase(2) = {.keep = level_named(w, 2, "everything"), .input = Tier::host};
@@ -144,7 +144,7 @@ TEST_F(RunTest, ResumeRefusesAChangedModelAndChangedData) {
   const std::string config_text = read_bytes(model + "/config.json"), ids = read_bytes(tokens);
   const auto refused = [&](const nlohmann::json& change, const std::string& name) {
     nlohmann::json object = nlohmann::json::parse(config_text);
-    object.erase("layer_types");  // has to go with num_hidden_layers
+    object.erase("layer_types");  // must change together with num_hidden_layers
     object.update(change);
     write_bytes(model + "/config.json", object.dump());
     expect_error(ExitCode::bad_config, {"step-00000002", name, "this run has"}, [&] { run_training(c, {}); });
@@ -182,7 +182,7 @@ TEST_F(RunTest, ALinkOutOfTheModelsFolderIsRefusedBeforeAnythingIsTrainedOrWritt
   EXPECT_EQ(steps, 0);
   EXPECT_EQ(listing(directory_.path()), (std::set<std::string>{"model", "secret"}));
 
-  // the tokenizer's folder goes with a model that starts from random weights
+  // the tokenizer's folder is exported with a model that starts from random weights
   c.model = {.config = model + "/config.json"};
   c.data.tokenizer = model;
   expect_error(ExitCode::bad_input, {model + "/LICENSE"}, [&] { run_training(c, hooks); });
@@ -216,7 +216,7 @@ TEST_F(RunTest, AStepAfterACheckpointSaysThatItsTimeWentThere) {
     if (report.paused_for == "the checkpoint") after.insert(step);
     EXPECT_LE(report.paused_s, report.seconds);
   }
-  // on a busy machine the data of one step may take longer than a small checkpoint
+  // on a busy machine, the data of one step may take longer than a small checkpoint
   EXPECT_TRUE(after == (std::set<int64_t>{3, 5}) || after == std::set<int64_t>{3} || after == std::set<int64_t>{5})
       << after.size();
   EXPECT_EQ(steps.at(1).paused_s, 0) << "the first counts from its own start";
@@ -291,7 +291,7 @@ TEST_F(RunTest, ResumingToFewerStepsThanAreDoneIsRefused) {
   c.steps = 3;
   const RunResult result = run_training(c, {});
   EXPECT_EQ(result.step, 3);
-  EXPECT_FALSE(result.last_loss);  // of no step of this process
+  EXPECT_FALSE(result.last_loss);  // this process ran no step
 }
 
 TEST_F(RunTest, FilesThatAreRemovedUnderARunEndItWithASentenceAndTheModelIsThere) {

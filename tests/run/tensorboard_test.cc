@@ -27,7 +27,7 @@ TEST(Tensorboard, CrcIsCastagnolis) {
   EXPECT_EQ(crc32c(""), 0u);
 }
 
-// The bytes are those of tests/run/make_event_goldens.py.
+// The bytes come from tests/run/make_event_goldens.py.
 TEST(Tensorboard, RecordsAreThoseOfTensorBoardsOwnWriter) {
   EXPECT_EQ(hexadecimal(tf_record(version_event(kWallTime))),
             "1800000000000000a37f4b220900001040fc54d9411a0d627261696e2e4576656e743a32338d2fe9");

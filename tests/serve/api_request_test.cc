@@ -196,7 +196,7 @@ TEST(ApiRequest, RefusesValuesThatCannotBe) {
   expect_refusal(parse_completion_request, completion({{"prompt", {"a", "b"}}, {"n", 65}}).dump(), "n", "130");
 }
 
-// One that is read in a time that grows with the square of its fields would keep all other requests waiting.
+// If parsing took time quadratic in the fields, one request would block all others.
 TEST(ApiRequest, AMessageHasAtMost64Fields) {
   const auto with_fields = [](size_t count) {
     Json message = {{"role", "user"}, {"content", "a"}};

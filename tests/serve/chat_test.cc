@@ -20,7 +20,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 json turn(const std::string& role, const std::string& content) { return {{"role", role}, {"content", content}}; }
 
-// What `generate` answers to these messages.
+// The answer of `generate` to these messages.
 std::string answer_to(const SpeakingModel& model, const std::vector<json>& messages, int max_tokens) {
   write_bytes(model / "asked.jsonl", json{{"messages", messages}}.dump() + "\n");
   const Outcome outcome =
@@ -28,7 +28,7 @@ std::string answer_to(const SpeakingModel& model, const std::vector<json>& messa
   return json::parse(outcome.out).at("text");
 }
 
-// Waits for the answer in `terminal`, saves the conversation and quits. The messages that were saved.
+// Waits for the answer in `terminal`, saves the conversation and quits. Returns the saved messages.
 json saved_messages(const SpeakingModel& model, OnTerminal& terminal) {
   terminal.until("}");
   terminal.until("> ");
@@ -40,17 +40,17 @@ json saved_messages(const SpeakingModel& model, OnTerminal& terminal) {
   return json::parse(read_bytes(saved)).at("messages");
 }
 
-// What is sent when this is typed on a terminal, and enter.
+// The message that is sent when `keys` and then Enter are typed on a terminal.
 std::string message_typed(const std::string& keys) {
   const SpeakingModel model;
   OnTerminal terminal(model.words({"--max-tokens=8", "--json"}, "chat"));
-  terminal.until("\x1b[?2004h");  // pastes are marked
+  terminal.until("\x1b[?2004h");  // bracketed paste is on
   terminal.until("> ");
   terminal.type(keys + "\r");
   return saved_messages(model, terminal).at(0).at("content");
 }
 
-// More than a prompt with a line shows, which a slow machine may print twice.
+// More bytes than a prompt with a line shows, which a slow machine may print twice.
 constexpr size_t kOfAnAnswer = 400;
 
 }  // namespace
@@ -82,7 +82,7 @@ TEST(Chat, CommandsChangeTheConversation) {
             json({turn("system", "be good"), turn("user", "one"), turn("assistant", answers[0])}));
   EXPECT_NE(outcome.err.find("1 answer ended before the model was done; what came of it is saved"), std::string::npos)
       << outcome.err;
-  EXPECT_EQ(outcome.err.find("Ctrl-C"), std::string::npos) << outcome.err;  // nobody types
+  EXPECT_EQ(outcome.err.find("Ctrl-C"), std::string::npos) << outcome.err;  // input is not typed
   EXPECT_EQ(json::parse(lines[1]).at("messages").at(3), turn("user", "/x"));
   EXPECT_EQ(json::parse(lines[1]).at("messages").at(0), turn("system", "kind"));
   EXPECT_NE(outcome.err.find("/save FILE"), std::string::npos);
@@ -170,7 +170,7 @@ TEST(Chat, OnATerminalCtrlCStopsTheAnswerAndCtrlDEnds) {
   EXPECT_EQ(terminal.wait(), 0);
 }
 
-// The terminal is not raw while an answer comes, and would keep ctrl-D as a zero.
+// The terminal is not in raw mode during an answer, and would turn ctrl-D into a zero byte.
 TEST(Chat, CtrlDTypedDuringAnAnswerEndsAfterIt) {
   const SpeakingModel model;
   model.make_endless();
@@ -205,7 +205,7 @@ TEST(Chat, TheMarksOfAPasteMayComeInParts) {
   terminal.until("> ");
   for (const char* part : {"\x1b[2", "00~one\rtwo\x1b", "[20", "1~!\r"}) {
     terminal.type(part);
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));  // a slow line
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));  // a slow connection
   }
   EXPECT_EQ(saved_messages(model, terminal).at(0), turn("user", "one\ntwo!"));
 }
@@ -251,7 +251,7 @@ TEST(Chat, KeysWithoutAUseTypeNothing) {
   EXPECT_EQ(message_typed(std::string(1, '\0') + "one"), "one");  // ctrl-space ends nothing
   // ctrl-left twice, page up, F5, shift-tab, F1, ctrl-right, end
   EXPECT_EQ(message_typed("one two\x1b[1;5D\x1b[1;5D<\x1b[5~\x1b[15~\x1b[Z\x1bOP\x1b[1;5C>\x1b[F!"), "<one> two!");
-  EXPECT_EQ(message_typed("caf\xe9 x\xc3"), "caf\uFFFD x\uFFFD");  // bytes that are no UTF-8
+  EXPECT_EQ(message_typed("caf\xe9 x\xc3"), "caf\uFFFD x\uFFFD");  // invalid UTF-8
 }
 
 TEST(Chat, AStoppedProcessTakesTheTerminalAgain) {

@@ -1,4 +1,4 @@
-// `megatrain serve` as OpenAI's clients use it, by a client of our own.
+// `megatrain serve` as OpenAI's clients use it, tested with our own client.
 #include <future>
 #include <map>
 #include <random>
@@ -11,7 +11,7 @@ namespace megatrain::cli {
 
 namespace {
 
-// The program, serving a model on a port of its own until this goes.
+// The program, serving a model on its own port while this lives.
 class Served {
  public:
   explicit Served(const SpeakingModel& model, const Words& more = {})
@@ -82,7 +82,7 @@ json asked(const std::string& text, const json& more = json::object()) {
 
 std::string content(const json& reply) { return reply.at("choices").at(0).at("message").at("content"); }
 
-// What the deltas of one choice come to.
+// The text that the deltas of one choice add up to.
 std::string streamed_text(const std::vector<std::string>& events, size_t choice = 0) {
   std::string text;
   for (const std::string& event : events) {
@@ -96,7 +96,7 @@ std::string streamed_text(const std::vector<std::string>& events, size_t choice 
   return text;
 }
 
-// A model whose answers do not end by themselves for minutes.
+// A model whose answers take minutes to end.
 const SpeakingModel& endless() {
   static const SpeakingModel model;
   static const bool made = (model.make_endless(), true);
@@ -121,7 +121,7 @@ TEST(Serve, AnswersAreThoseOfGenerate) {
             wanted.at("tokens").get<int>() + wanted.at("prompt_tokens").get<int>());
 
   const json text = model.generate({"--prompt", "one two", "--max-tokens=16"});
-  const json completion = served.complete({{"prompt", "one two"}, {"temperature", 0}});  // 16 tokens unless told
+  const json completion = served.complete({{"prompt", "one two"}, {"temperature", 0}});  // 16 tokens by default
   EXPECT_EQ(completion.at("choices").at(0).at("text"), text.at("text"));
   EXPECT_EQ(completion.at("object"), "text_completion");
 
@@ -206,7 +206,7 @@ TEST(Serve, ChoicesOfOneRequestDiffer) {
 }
 
 TEST(Serve, StopTextsAcrossTokensCutTheAnswerAndNothingOfThemIsStreamed) {
-  const SpeakingModel model;  // one character a token
+  const SpeakingModel model;  // one token per character
   const Served served(model);
   const std::string whole = content(served.chat(asked("stop it", {{"max_tokens", 30}})));
   ASSERT_GT(whole.size(), 12u);
@@ -222,7 +222,7 @@ TEST(Serve, CharactersOfSeveralTokensAreNeverCut) {
   const SpeakingModel model;
   json tokenizer = tiny_tokenizer();
   json vocab = json::object();
-  // Upper-case letters become single bytes: the first 12 begin a character of two bytes, the others continue one.
+  // Upper-case letters become single bytes: the first 12 begin a two-byte character, the others continue one.
   for (const auto& [token, id] : tokenizer.at("model").at("vocab").items()) {
     const int place = token.size() == 1 && token[0] >= 'A' && token[0] <= 'X' ? token[0] - 'A' : -1;
     const int byte = place < 12 ? 0xc3 + place : 0xae + place - 12;
@@ -236,7 +236,7 @@ TEST(Serve, CharactersOfSeveralTokensAreNeverCut) {
   for (int seed = 0; seed < 5; ++seed) {
     const json body = asked("many bytes", {{"temperature", 2}, {"seed", seed}, {"max_tokens", 80}});
     const std::string whole = content(served.chat(body));
-    const std::vector<std::string> events = served.stream("/v1/chat/completions", body);  // parsed, each is UTF-8
+    const std::vector<std::string> events = served.stream("/v1/chat/completions", body);  // each must be UTF-8
     EXPECT_EQ(streamed_text(events), whole);
     for (size_t i = 0; i + 1 < whole.size(); ++i) {
       const auto first = static_cast<unsigned char>(whole[i]);
@@ -278,7 +278,7 @@ TEST(Serve, OverLongPromptsAreRefusedWithTheLimit) {
     EXPECT_EQ(error.at("code"), "context_length_exceeded");
     EXPECT_NE(error.at("message").get<std::string>().find("context of 64 tokens"), std::string::npos);
   }
-  for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {  // refused before it is tokenised
+  for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {  // refused before tokenising
     const std::string text(7'000'000, 'a');
     const ClientReply reply =
         served.post(path, path[5] == 'h' ? json{{"messages", {user(text)}}} : json{{"prompt", text}});
@@ -338,7 +338,7 @@ TEST(Serve, TenThousandMalformedRequestsDoNotHarmIt) {
       if (bad.empty()) bad = " ";
     }
     std::string bytes = request + std::to_string(bad.size()) + "\r\n\r\n" + bad;
-    const bool torn = i % 50 == 0;  // of HTTP itself
+    const bool torn = i % 50 == 0;  // malformed HTTP
     if (torn) bytes[random() % request.size()] = static_cast<char>(random());
     if (torn) bytes += "\r\n\r\n";
     client->send_bytes(bytes);

@@ -1,4 +1,4 @@
-// MXFP4 against a formula in double, for every byte under every scale.
+// MXFP4 compared with a formula in double, for every byte under every scale.
 #include "megatrain/tensor/mxfp4.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace megatrain {
 
 namespace {
 
-// By the definition of E2M1: a sign, two bits of exponent with a bias of 1, one of mantissa.
+// By the definition of E2M1: a sign, two exponent bits with a bias of 1, one mantissa bit.
 double number(unsigned code) {
   const double sign = code & 8u ? -1 : 1;
   const unsigned exponent = (code >> 1) & 3u, mantissa = code & 1u;

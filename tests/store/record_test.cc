@@ -1,4 +1,4 @@
-// Records that hold weights alone, and records whose moments live on disk.
+// Records that hold only weights, and records whose moments live on disk.
 #include "megatrain/store/record.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Record, WeightsAloneTakeNoOtherMemory) {
   EXPECT_EQ(device->host_ledger().bytes(), 16 * 128 * 6);
 }
 
-// q, k and v lie packed and end in the middle of blocks; the table's blocks begin anew with every row.
+// q, k and v are packed and end in the middle of blocks; the table's blocks restart with every row.
 LayerLayout some_layout(MomentFormat moments) {
   return make_layout({{.name = "q", .rows = 3, .cols = 100, .operand = 0},
                       {.name = "k", .rows = 1, .cols = 100, .operand = 0, .trainable = false},
@@ -106,7 +106,7 @@ TEST(Record, AFrozenTensorOfABf16SourceTakesTwoBytesAndItsNeighboursKeepEveryBit
   }
 }
 
-// Values that MXFP4 holds.
+// Values that MXFP4 can represent.
 std::vector<float> packable(int64_t count) {
   std::vector<float> values;
   for (int64_t i = 0; i < count; ++i)
@@ -189,7 +189,7 @@ TEST(Record, CodesAndScalesReadBackAndDecodeByTheirOwnBlocks) {
   }
 }
 
-// Two records are large, each on a tier; the rest are small, of int8 moments, whose scales end anywhere.
+// Two records are large, one per tier. The rest are small, with int8 moments whose scales end at any offset.
 TEST(Records, SmallPlanesShareMemoryAndNoneTouchesItsNeighbour) {
   const auto device = make_cpu_device();
   std::vector<LayerLayout> layouts(40, some_layout(MomentFormat::int8));

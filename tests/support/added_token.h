@@ -8,7 +8,7 @@
 
 namespace megatrain {
 
-// A special token that is found as it is written; `more` goes over its fields.
+// A special token that matches its text exactly; `more` overrides its fields.
 inline nlohmann::json decoder_token(const std::string& content, const nlohmann::json& more = nlohmann::json::object()) {
   nlohmann::json token = {{"content", content}, {"single_word", false}, {"lstrip", false},
                           {"rstrip", false},    {"normalized", false},  {"special", true}};

@@ -1,4 +1,4 @@
-// What Axolotl's example files say, as lists of keys and values, and what its rules make of them.
+// The contents of Axolotl's example files as lists of keys and values, and what its rules make of them.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +18,10 @@ inline constexpr const char* kChatSet =
     "[{path: chat.jsonl, type: chat_template, split: train, field_messages: conversations, message_property_mappings: "
     "{role: from, content: value}}]";
 
-// Answers of the test's sets, so that a sequence holds a few samples.
+// The answers in the test's datasets, short enough that a sequence holds a few samples.
 inline std::string axolotl_answer() { return std::string(350, 'y'); }
 
-// What nearly all of them share.
+// The keys that nearly all of them share.
 inline Keys axolotl_full() {
   return {{"base_model", "models/m"},
           {"datasets", kAlpacaSet},
@@ -237,8 +237,8 @@ inline std::vector<AxolotlRefused> axolotl_refused() {
   };
 }
 
-// Axolotl's counting on one GPU (its trainer builder and calculate_total_num_steps, then transformers' trainer), with
-// nothing of megatrain in it. `rows` are samples, or packed sequences of sequence_len.
+// How Axolotl counts steps on one GPU (its trainer builder and calculate_total_num_steps, then transformers' trainer),
+// independent of megatrain's code. `rows` are samples, or packed sequences of sequence_len.
 struct AxolotlRules {
   explicit AxolotlRules(const Keys& keys) : given(keys) {}
   TheirRules given;

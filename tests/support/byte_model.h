@@ -1,4 +1,4 @@
-// A tiny model directory for text: a token is a byte, ChatML is the template; no weights.
+// A tiny model directory for text, without weights: a token is a byte, the template is ChatML.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace megatrain {
 
 inline constexpr int32_t kPad = 256, kImStart = 257, kImEnd = 258;
 
-// tokenizer.json whose id of a byte is the byte, and three special tokens behind.
+// A tokenizer.json in which a byte's id is the byte, followed by three special tokens.
 inline nlohmann::json byte_tokenizer() {
   nlohmann::json vocab = nlohmann::json::object(), added = nlohmann::json::array();
   int32_t extra = 256;
@@ -80,7 +80,7 @@ inline nlohmann::json byte_llama(int64_t hidden, int64_t layers) {
           {"pad_token_id", kPad}};
 }
 
-// config.json, tokenizer.json, tokenizer_config.json.
+// Writes config.json, tokenizer.json and tokenizer_config.json.
 inline void write_byte_model(const std::string& directory, int64_t hidden, int64_t layers) {
   std::filesystem::create_directories(directory);
   std::ofstream(directory + "/config.json") << byte_llama(hidden, layers).dump(1) << "\n";

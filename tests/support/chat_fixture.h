@@ -1,4 +1,4 @@
-// A folder with a tiny model for text and what runs on it need.
+// A folder with a tiny model for text, and what runs on it need.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ class ChatFixture : public testing::Test {
                .dump() +
            "\n";
   }
-  // Of many lengths, none above 128 tokens.
+  // With many lengths, none above 128 tokens.
   static std::string conversations(int64_t count, int64_t first = 0) {
     std::string lines;
     for (int64_t i = first; i < first + count; ++i)

@@ -1,4 +1,4 @@
-// Runs the program as a user does, and writes the configurations and broken models that the tests give it.
+// Runs the program as a user does, and writes the configurations and broken models that tests give it.
 #pragma once
 
 #include <fcntl.h>
@@ -25,14 +25,13 @@ using nlohmann::json;
 using Words = std::vector<std::string>;
 
 struct Outcome {
-  int code = 0;  // exit code; minus the signal that ended it otherwise
+  int code = 0;  // exit code, or minus the number of the signal that ended it
   std::string out, err;
 };
 
 class Process {
  public:
-  // `input` is what it reads from standard input. `shell`, where given, is what sh runs, with the program as $0 and the
-  // words as $@.
+  // `input` is its standard input. `shell`, if given, is run by sh with the program as $0 and the words as $@.
   explicit Process(const Words& words, const std::string& input = "", const std::string& shell = "") {
     write_bytes(in(), input);
     Words all = {program()};
@@ -46,7 +45,7 @@ class Process {
     posix_spawn_file_actions_addopen(&actions, 0, in().c_str(), O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, out().c_str(), O_WRONLY | O_CREAT, 0600);
     posix_spawn_file_actions_addopen(&actions, 2, err().c_str(), O_WRONLY | O_CREAT, 0600);
-    // Under nohup the tests ignore SIGHUP, and a child would inherit that.
+    // Under nohup the tests ignore SIGHUP, which a child would inherit.
     sigset_t stopping;
     sigemptyset(&stopping);
     for (const int each : {SIGHUP, SIGINT, SIGTERM}) sigaddset(&stopping, each);
@@ -71,7 +70,7 @@ class Process {
   void signal(int number) const { ::kill(pid_, number); }
   pid_t pid() const { return pid_; }
 
-  // What it has said so far.
+  // Its messages so far.
   std::string said() const { return read_bytes(err()); }
 
   bool ended() const {
@@ -104,7 +103,7 @@ inline Outcome succeed(const Words& words, const std::string& input = "") {
   return outcome;
 }
 
-// The program ends with this code and says every part on standard error, in a sentence of its own making.
+// The program exits with this code, and its own message on standard error contains every part.
 inline void expect_refusal(const Words& words, ExitCode code, std::initializer_list<std::string> parts) {
   const Outcome outcome = megatrain(words);
   EXPECT_EQ(outcome.code, static_cast<int>(code)) << outcome.err;
@@ -116,7 +115,7 @@ inline void expect_refusal(const Words& words, ExitCode code, std::initializer_l
 
 inline std::string golden(const std::string& name) { return in_repository("tests/parity/goldens/") + name; }
 
-// A configuration that trains a golden as its expected.json says; `extra` is appended.
+// A configuration that trains a golden according to its expected.json; `extra` is appended.
 inline std::string golden_yaml(const std::string& name, const std::string& model, const std::string& run_dir,
                                const std::string& extra = "") {
   const json expected = json::parse(read_bytes(golden(name) + "/expected.json"));
@@ -133,7 +132,7 @@ inline std::string golden_yaml(const std::string& name, const std::string& model
   return text + extra;
 }
 
-// A directory of a test: a configuration of a golden and a run directory, which does not exist yet.
+// A test's directory: a configuration for a golden, and a run directory that does not exist yet.
 class Place {
  public:
   explicit Place(const std::string& name = "llama_linear", const std::string& extra = "") : name_(name), extra_(extra) {
@@ -145,7 +144,7 @@ class Place {
   std::string run() const { return directory_ / "run"; }
   const std::string& path() const { return directory_.path(); }
 
-  // A copy of the golden's model that a test may damage; the configuration now names it.
+  // A copy of the golden's model that a test may damage; the configuration then names it.
   std::string own_model() {
     const std::string copy = directory_ / "model";
     fs::copy(golden(name_) + "/model", copy, fs::copy_options::recursive);
@@ -171,7 +170,7 @@ inline std::vector<json> metrics_of(const std::string& run) { return json_lines(
 
 inline json hash_of(const std::string& path) { return json::parse(succeed({"hash", path, "--json"}).out); }
 
-// A safetensors file taken apart, so that a test can lie in it.
+// A safetensors file in its parts, so that a test can falsify them.
 struct RawSafetensors {
   json header;
   std::string data;
@@ -191,14 +190,14 @@ struct RawSafetensors {
   }
 };
 
-// Nothing half-written anywhere below.
+// Nothing half-written remains anywhere below the directory.
 inline void expect_no_partial(const std::string& directory) {
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
     EXPECT_EQ(entry.path().string().find(".partial"), std::string::npos) << entry.path();
   }
 }
 
-// Until `ready` or a minute has passed.
+// Waits until `ready`, at most a minute.
 inline bool eventually(const std::function<bool()>& ready) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (!ready()) {

@@ -1,4 +1,4 @@
-// What this thread takes of a processor; the load of the machine does not enter.
+// CPU time of this thread, which does not depend on the load of the machine.
 #pragma once
 
 #include <ctime>

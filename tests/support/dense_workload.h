@@ -20,8 +20,8 @@ struct DenseShape {
   double head_flops = 0;
 };
 
-// What a block of attention and an MLP may keep: bytes, flops that backward computes again, flops that a forward which
-// runs again is spared.
+// The keep levels of a block with attention and an MLP: bytes, flops recomputed in backward, and flops that a repeated
+// forward saves.
 inline std::vector<KeepWork> block_levels(const std::array<int64_t, 5>& bytes, const std::array<double, 5>& recomputed,
                                           const std::array<double, 5>& spared = {}) {
   std::vector<KeepWork> levels;
@@ -35,7 +35,7 @@ inline std::vector<KeepWork> block_levels(const std::array<int64_t, 5>& bytes, c
   return levels;
 }
 
-// Gives `w`, whose other fields are set, its records and phases; everything is trained.
+// Adds records and phases to `w`, whose other fields are set; everything is trained.
 inline void make_dense(Workload& w, const DenseShape& shape) {
   const auto whole = [&](int64_t elements) {
     return RecordWork{.elements = elements, .trained = elements, .low = elements, .dtype = shape.dtype};
@@ -67,13 +67,13 @@ inline void make_dense(Workload& w, const DenseShape& shape) {
   w.parameters = w.active_parameters = w.all_elements();
 }
 
-// Every record and the activations in this type.
+// Sets the dtype of every record and of the activations.
 inline void set_dtype(Workload& w, DType dtype) {
   w.activation_dtype = dtype;
   for (RecordWork& record : w.records) record.dtype = dtype;
 }
 
-// Trained elements by record; a phase does not compute the gradients of what is frozen.
+// Trained elements by record; a phase computes no gradients of frozen tensors.
 inline void freeze(Workload& w, const std::vector<int64_t>& trained) {
   for (size_t r = 0; r < trained.size(); ++r) {
     PhaseWork& phase = w.phases[r == 0 && w.records[0].whole ? w.phases.size() - 1 : r];

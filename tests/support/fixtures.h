@@ -1,4 +1,4 @@
-// What the tests of many rooms share: a directory that goes away, raw files, and the checking of errors.
+// Shared by the tests of many modules: a temporary directory, raw files, and error checks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -65,7 +65,7 @@ inline std::set<std::string> listing(const std::string& directory) {
   return names;
 }
 
-// The action throws an Error of this code whose message holds every part.
+// Checks that the action throws an Error with this code whose message contains every part.
 template <class Action>
 void expect_error(ExitCode code, std::initializer_list<std::string> parts, const Action& action) {
   try {

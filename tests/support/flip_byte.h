@@ -1,4 +1,4 @@
-// One bit of a file turns over, as a failing disk does it.
+// Flips one bit of a file, as a failing disk would.
 #pragma once
 
 #include "tests/support/fixtures.h"

@@ -1,4 +1,4 @@
-// Damage to a scratch file, which has no name: it is reached through the descriptors of the process that has it open.
+// Damages a scratch file. It has no name, so it is reached through the descriptors of the process that has it open.
 #pragma once
 
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 
 namespace megatrain {
 
-// Flips a bit of every `stride` bytes from `begin` on, up to `end` or the end of the file. False: the process has no
+// Flips a bit every `stride` bytes from `begin` up to `end` or the end of the file. Returns false if the process has no
 // scratch file.
 inline bool flip_scratch(int64_t begin, int64_t end, int64_t stride, const std::string& process = "self") {
   std::error_code gone;

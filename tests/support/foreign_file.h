@@ -1,4 +1,4 @@
-// Files of other trainers as lists of keys, and what megatrain says of them.
+// Files of other trainers as lists of keys, and megatrain's messages about them.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,14 +21,14 @@ inline std::string refusal(const Keys& keys, const std::vector<std::string>& wor
   return refused_with(ExitCode::bad_config, [&] { parse(keys, words); });
 }
 
-// What the log has of a file that is accepted.
+// The log output for a file that is accepted.
 inline std::string logged(const Keys& keys, const std::vector<std::string>& words = {}) {
   return logged_by([&] { parse(keys, words); });
 }
 
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-// The method that an example asks for is named, before unknown keys are and without a guess.
+// The method that an example asks for is named, before any unknown keys and without a guess.
 template <class Refused>
 void expect_method_named(const Refused& example) {
   Keys keys = example.keys;

@@ -1,4 +1,4 @@
-// A client on loopback for tests: whole requests, or any bytes; whole replies, or line by line as they come. It waits
+// A loopback client for tests: sends whole requests or any bytes, reads whole replies or lines as they arrive. It waits
 // at most 60 seconds for a byte.
 #pragma once
 
@@ -59,7 +59,7 @@ class HttpClient {
                "\r\n\r\n" + body);
   }
 
-  // The status line and headers; false: the connection has closed.
+  // Reads the status line and headers; false: the connection was closed.
   bool read_head(ClientReply& reply) {
     size_t end;
     while ((end = got_.find("\r\n\r\n")) == std::string::npos) {
@@ -88,7 +88,7 @@ class HttpClient {
     return reply;
   }
 
-  // The next piece of a chunked body, as the server wrote it; false: that was the last.
+  // Reads the next piece of a chunked body, as the server wrote it; false: there are no more.
   bool read_chunk(std::string& chunk) {
     size_t line;
     while ((line = got_.find("\r\n")) == std::string::npos) {
@@ -103,7 +103,7 @@ class HttpClient {
     return bytes > 0;
   }
 
-  // Whether the server has closed the connection by now. What it sent is dropped.
+  // Whether the server has closed the connection by now. Drops what it sent.
   bool is_closed() {
     char bytes[4096];
     ssize_t count;
@@ -112,7 +112,7 @@ class HttpClient {
     return count == 0 || (errno != EAGAIN && errno != EINTR);
   }
 
-  // Whether the server has closed the connection, once what is on its way has come.
+  // Whether the server has closed the connection, after receiving what is still on its way.
   bool closed() {
     got_.clear();
     while (more()) got_.clear();
@@ -132,7 +132,7 @@ class HttpClient {
   std::string got_;
 };
 
-// One request on a connection of its own.
+// One request on a new connection.
 inline ClientReply ask(int port, const std::string& method, const std::string& path, const std::string& body = "",
                        const std::string& headers = "Host: localhost\r\n") {
   HttpClient client(port);

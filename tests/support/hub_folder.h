@@ -1,4 +1,4 @@
-// A Hugging Face cache of a test's own, in the place where HF_HUB_CACHE says, until the test ends.
+// A Hugging Face cache for one test, at the place HF_HUB_CACHE names, until the test ends.
 #pragma once
 
 #include <cstdlib>
@@ -45,7 +45,7 @@ class HubFolder {
     write_bytes(folder() + "/refs/main", commit);
   }
 
-  // As downloaded: a blob, and a link to it in the snapshot.
+  // As after a download: a blob, and a link to it in the snapshot.
   void add(const std::string& name, const std::string& bytes, const std::string& commit = "c0ffee") const {
     std::filesystem::create_directories(folder() + "/blobs");
     std::filesystem::create_directories(snapshot(commit));

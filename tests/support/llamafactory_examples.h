@@ -1,4 +1,4 @@
-// What LLaMA-Factory's example files say, as lists of keys and values, and what its documented rules and those of
+// The contents of LLaMA-Factory's example files as lists of keys and values, and what its documented rules and those of
 // transformers' trainer make of them.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace megatrain {
 
 using Keys = std::vector<std::pair<std::string, std::string>>;
 
-// Later keys go over earlier ones; a value of "-" takes the key away.
+// Later keys override earlier ones; a value of "-" removes the key.
 inline Keys with(Keys keys, const Keys& more) {
   for (const auto& [name, value] : more) {
     std::erase_if(keys, [&name = name](const auto& key) { return key.first == name; });
@@ -29,7 +29,7 @@ inline std::string yaml_of(const Keys& keys) {
   return text;
 }
 
-// What nearly all of them share.
+// The keys that nearly all of them share.
 inline Keys supervised() {
   return {{"model_name_or_path", "models/m"},
           {"trust_remote_code", "true"},
@@ -70,10 +70,10 @@ inline Keys lora(const Keys& more = {}) {
 struct Example {
   std::string name;
   Keys keys;
-  std::vector<std::string> words;  // of the command line, that make it a file megatrain trains
+  std::vector<std::string> words;  // options with which megatrain can train the file
 };
 
-// Files that train all weights, and others with the one word that makes them do so.
+// Files that train all weights, and others with the one option that makes them do so.
 inline std::vector<Example> trained_examples() {
   const Keys ascend = with(supervised(), {{"flash_attn", "fa2"},
                                           {"use_v1_kernels", "true"},
@@ -169,10 +169,10 @@ inline std::vector<Example> trained_examples() {
 struct RefusedExample {
   std::string name;
   Keys keys;
-  std::string key, method;  // what the refusal names
+  std::string key, method;  // named in the error
 };
 
-// Files that ask for what megatrain does not do.
+// Files that ask for something megatrain does not support.
 inline std::vector<RefusedExample> refused_examples() {
   const Keys sees = {{"image_max_pixels", "262144"}, {"video_max_pixels", "16384"}};
   return {
@@ -223,7 +223,7 @@ inline std::vector<RefusedExample> refused_examples() {
   };
 }
 
-// The number of samples of the demonstration sets, cut to max_samples.
+// The number of samples in the demo datasets, limited to max_samples.
 inline int64_t samples_of(const std::string& datasets, int64_t most) {
   const std::map<std::string, int64_t> sizes = {{"identity", 91}, {"alpaca_en_demo", 999}, {"c4_demo", 300}};
   int64_t all = 0;
@@ -233,7 +233,7 @@ inline int64_t samples_of(const std::string& datasets, int64_t most) {
 }
 
 // The defaults of LLaMA-Factory's arguments and of transformers' TrainingArguments, and what follows from a file.
-// Written from their documentation, with nothing of megatrain in it.
+// Written from their documentation, independent of megatrain's code.
 struct TheirRules {
   explicit TheirRules(const Keys& keys) {
     for (const auto& [name, value] : keys) given[name] = value;
@@ -253,7 +253,7 @@ struct TheirRules {
   int64_t samples_a_step() const {
     return whole("per_device_train_batch_size", 8) * whole("gradient_accumulation_steps", 1);
   }
-  // Micro-batches of an epoch, the last one smaller; then groups of them, the last one of fewer.
+  // Micro-batches in an epoch, the last one smaller; then groups of them, the last one with fewer.
   int64_t steps_an_epoch(int64_t samples) const {
     const int64_t size = whole("per_device_train_batch_size", 8), turns = whole("gradient_accumulation_steps", 1);
     const int64_t micro = samples / size + (samples % size != 0);
@@ -268,7 +268,7 @@ struct TheirRules {
     if (const int64_t steps = whole("warmup_steps", 0); steps > 0) return steps;
     return static_cast<int64_t>(std::ceil(static_cast<double>(all) * number("warmup_ratio", 0.0)));
   }
-  // Of the update that `done` others precede.
+  // For the update after `done` others.
   double rate(int64_t done, int64_t all) const {
     const double peak = number("learning_rate", 5e-5);
     const auto first = static_cast<double>(warmup(all)), at = static_cast<double>(done), end = static_cast<double>(all);

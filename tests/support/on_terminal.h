@@ -1,4 +1,4 @@
-// The program on a terminal of its own, as a person has it.
+// The program on its own terminal, as a person runs it.
 #pragma once
 
 #include <poll.h>
@@ -10,7 +10,7 @@ namespace megatrain::cli {
 
 class OnTerminal {
  public:
-  // `name` is the terminal's, as in TERM.
+  // `name` is the terminal's type, as in TERM.
   explicit OnTerminal(const Words& words, const std::string& name = "xterm")
       : screen_(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
     EXPECT_EQ(::grantpt(screen_) | ::unlockpt(screen_), 0);
@@ -24,7 +24,7 @@ class OnTerminal {
     pid_ = ::fork();
     if (pid_ == 0) {
       ::setsid();
-      const int terminal = ::open(path.c_str(), O_RDWR);  // the first one of a session is its own
+      const int terminal = ::open(path.c_str(), O_RDWR);  // the first one opened becomes the session's own
       for (const int descriptor : {0, 1, 2}) ::dup2(terminal, descriptor);
       ::setenv("TERM", name.c_str(), 1);
       ::execv(argv[0], argv.data());
@@ -45,7 +45,7 @@ class OnTerminal {
   }
   void signal(int number) const { ::kill(pid_, number); }
 
-  // Reads until the text has come, and forgets what came up to there; empty: it did not come within a minute.
+  // Reads until `text` appears, and discards everything up to it; empty: it did not appear within a minute.
   std::string until(const std::string& text) {
     size_t at;
     while ((at = shown_.find(text)) == std::string::npos) {
@@ -59,7 +59,7 @@ class OnTerminal {
     return before;
   }
 
-  // Until so many bytes have come, which are forgotten.
+  // Reads this many bytes and discards them.
   void until_bytes(size_t bytes) {
     while (shown_.size() < bytes && more()) {
     }
@@ -67,7 +67,7 @@ class OnTerminal {
     shown_.clear();
   }
 
-  // As by ctrl-Z and `fg`, with a shell between them that has the terminal's modes its own way.
+  // As with ctrl-Z and `fg`, with a shell in between that changes the terminal's modes.
   void stop_and_go_on() const {
     signal(SIGSTOP);
     int status = 0;
@@ -84,7 +84,7 @@ class OnTerminal {
     return now.c_lflag == before_.c_lflag && now.c_iflag == before_.c_iflag && now.c_cc[VSUSP] == before_.c_cc[VSUSP];
   }
 
-  // The program's exit code. One that says nothing for a minute is ended.
+  // The program's exit code. A program that prints nothing for a minute is ended.
   int wait() {
     while (more()) {  // EIO once the program has ended
     }

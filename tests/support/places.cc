@@ -1,5 +1,5 @@
-// The one source of the tests that is compiled with paths of this machine: a compiler cache gives every other one to
-// any clone.
+// The only test source that is compiled with paths of this machine, so that a compiler cache can share all others
+// between clones.
 #include "tests/support/places.h"
 
 namespace megatrain {

@@ -1,11 +1,11 @@
-// Where a test finds the repository and the program.
+// The paths of the repository and of the program.
 #pragma once
 
 #include <string>
 
 namespace megatrain {
 
-std::string in_repository(const std::string& path);  // of a file or folder, as seen from the repository's root
+std::string in_repository(const std::string& path);  // `path` is relative to the repository's root
 
 const char* program();  // the built megatrain
 

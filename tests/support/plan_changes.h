@@ -9,7 +9,7 @@
 
 namespace megatrain {
 
-// All state lives on the host, which updates it, and streams.
+// All state lives on the host, is updated there, and streams.
 inline void live_on_host(const Workload& w, Plan& plan) {
   for (RecordPlan& record : plan.records) record = {};
   Rings& rings = plan.rings;
@@ -23,7 +23,8 @@ inline void live_on_device(const Workload& w, Plan& plan) {
   plan.rings.host_gradients = 0;
 }
 
-// What visited is updated on the host. Its moments, and its gradient where none waits elsewhere, stay there.
+// Visiting records are updated on the host instead. Their moments stay there, and so do gradients that wait nowhere
+// else.
 inline void end_visits(const Workload& w, Plan& plan) {
   for (int64_t r = 0; r < w.record_count(); ++r) {
     if (plan.visiting(r)) plan.record(r).updated_by = UpdatedBy::host;
@@ -32,7 +33,7 @@ inline void end_visits(const Workload& w, Plan& plan) {
   if (w.clip) plan.rings.host_gradients = plan.waiting_on_host(w);
 }
 
-// Moments and weights that live on disk live on the host.
+// Moments and weights on disk move to the host.
 inline void leave_the_disk(Plan& plan) {
   for (RecordPlan& record : plan.records) {
     if (record.state == Tier::disk) record.state = Tier::host;
@@ -41,7 +42,7 @@ inline void leave_the_disk(Plan& plan) {
   plan.rings.moment_slabs = plan.rings.weight_slabs = 0;
 }
 
-// The level of this name in a list.
+// The level with this name.
 template <class Level>
 Keep level_named(const std::vector<Level>& levels, const std::string& name) {
   for (size_t at = 0; at < levels.size(); ++at) {
@@ -53,7 +54,7 @@ inline Keep level_named(const Workload& w, int64_t phase, const std::string& nam
   return level_named(w.phase(phase).levels, name);
 }
 
-// The rings of kept outputs, and of the disk, are the caller's to give.
+// The caller sets the rings for kept outputs and for the disk.
 inline void keep(const Workload& w, Plan& plan, const std::string& level) {
   for (int64_t p = 1; p < w.head_phase(); ++p) {
     plan.phase(p).keep = level_named(w, p, level);
@@ -67,7 +68,7 @@ inline void outputs_wait(Plan& plan, Tier tier) {
   for (PhasePlan& phase : plan.layer_phases()) phase.outputs = tier;
 }
 
-// Blocks that keep so much.
+// The number of blocks that keep this level.
 inline int64_t keeping(const Workload& w, const Plan& plan, const std::string& level) {
   int64_t blocks = 0;
   for (int64_t p = 1; p < w.head_phase(); ++p) blocks += w.phase(p).level(plan.phase(p).keep).name == level;

@@ -1,4 +1,4 @@
-// Reads a GGUF file for the tests, by the format's description and with nothing of what writes it.
+// Reads a GGUF file for tests, from the format's description and without the code that writes it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace megatrain {
 
 struct ReadTensor {
-  std::vector<int64_t> shape;  // the contiguous dimension first, as the file has it
+  std::vector<int64_t> shape;  // the contiguous dimension first, as in the file
   uint32_t type = 0;
   std::vector<double> values;  // decoded
   std::string bytes;
@@ -74,7 +74,7 @@ class GgufBytes {
   uint64_t at_ = 0;
 };
 
-// Numbers of a tensor by their type: 0 f32, 1 f16, 8 q8_0, 30 bf16.
+// Decodes the values of a tensor by type: 0 f32, 1 f16, 8 q8_0, 30 bf16.
 inline std::vector<double> decode_values(const std::string& bytes, uint32_t type) {
   std::vector<double> values;
   const auto half = [&](size_t at) {

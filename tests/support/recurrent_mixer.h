@@ -1,5 +1,5 @@
-// A second kind of mixer: a gated linear recurrence behind a causal convolution of three tokens. W channels, each by
-// itself, begin anew with every document:
+// A second kind of mixer: a gated linear recurrence after a causal convolution over three tokens. It has W independent
+// channels, which restart with every document:
 //
 //   v, a, g = in(x)                                          (T, W) each
 //   c_t = w_0 v_t + w_1 v_{t-1} + w_2 v_{t-2}                 w: (W, 3)
@@ -7,10 +7,10 @@
 //   s_t = f_t s_{t-1} + (1 - f_t) c_t                         fp32
 //   y_t = residual + out(s_t sigmoid(g_t) dropped_t)
 //
-// w and decay may have a record of their own, in fp32. Dropout draws from a step's random numbers.
+// w and decay may have a record of their own, in fp32. Dropout uses a step's random numbers.
 //
-// States are kept before every `every`-th token; backward makes the ones between again. Generation remembers s, v_{t-1}
-// and v_{t-2} of a sequence. Its loops run on streams of the CPU; elsewhere they are left out, as for notes.
+// States are kept before every `every`-th token; backward recomputes those in between. Generation caches s, v_{t-1} and
+// v_{t-2} of each sequence. The loops run only on CPU streams; elsewhere they are skipped, as for notes.
 #pragma once
 
 #include <cmath>
@@ -34,7 +34,7 @@ struct RecurrentOperand {
   enum : int { in = BlockOperand::first_free, conv, decay, out };
 };
 
-// The tensors of one such mixer and the norm before it.
+// The tensors of one such mixer and of the norm before it.
 inline std::vector<TensorSpec> recurrent_tensors(const std::string& name, int64_t hidden, int64_t width) {
   using At = RecurrentOperand;
   return {{.name = name + ".norm.weight",
@@ -48,7 +48,7 @@ inline std::vector<TensorSpec> recurrent_tensors(const std::string& name, int64_
           {.name = name + ".out.weight", .rows = hidden, .cols = width, .operand = At::out}};
 }
 
-// Moves what stays fp32 out of a layer's tensors, into a list for a record of its own.
+// Moves the tensors that stay fp32 out of a layer's list, into one for a record of their own.
 inline std::vector<TensorSpec> take_fp32_tensors(std::vector<TensorSpec>& tensors) {
   std::vector<TensorSpec> own;
   const auto moved = [&](const TensorSpec& tensor) {
@@ -68,7 +68,7 @@ class Recurrent final : public Mixer {
     int64_t tokens;
     int64_t every;
     double dropout = 0;
-    uint64_t layer = 0;  // tells the random numbers of layers apart
+    uint64_t layer = 0;  // distinguishes the random numbers of layers
   };
   Recurrent(const Shape& shape, const LayerLayout& record, const LayerLayout* own = nullptr)
       : dtype_(shape.dtype),
@@ -84,7 +84,7 @@ class Recurrent final : public Mixer {
 
   bool has_own_record() const override { return has_own_; }
 
-  // Beside nothing and everything: what mix() makes.
+  // In addition to nothing and everything: the output of mix().
   std::vector<Level> keep_levels() const override {
     return {{.name = "states", .spared = "the recurrence", .mixed = true, .may_wait = true}};
   }
@@ -175,7 +175,7 @@ class Recurrent final : public Mixer {
       for (int64_t t = 0; t < tokens.tokens; ++t) {
         for (int64_t c = 0; c < width; ++c) {
           float* remembered =
-              cache + (tokens.sequences[t] * width + c) * 3;  // s, v of the token before, and before that
+              cache + (tokens.sequences[t] * width + c) * 3;  // s, v of the previous token, and of the one before
           if (tokens.positions[t] == 0) remembered[0] = remembered[1] = remembered[2] = 0;
           const float v = get(w.u, t, c);
           const Token token = weights.of(w.u, t, c, v, remembered[1], remembered[2]);
@@ -237,14 +237,14 @@ class Recurrent final : public Mixer {
     float conv[3] = {};
     float decay = 0;
   };
-  // Takes one channel from grad_mixed to grad_u and the sums of the parameters' gradients.
+  // Computes one channel of grad_u, and the sums for the parameters' gradients, from grad_mixed.
   Sums backward_of(const Work& w, const Weights& weights, const MicroBatchView& micro_batch, int64_t c) const {
     const int64_t width = w.mixed.cols, tokens = w.mixed.rows, every = every_;
     const int32_t* positions = micro_batch.positions;
-    std::vector<float> states(static_cast<size_t>(every));  // behind each token of a chunk
+    std::vector<float> states(static_cast<size_t>(every));  // after each token of a chunk
     Sums sums;
-    float grad_state = 0;        // of s_t, from the tokens behind it
-    float conv1 = 0, conv2 = 0;  // of c_{t+1} and c_{t+2}, where they read v_t
+    float grad_state = 0;        // of s_t, from later tokens
+    float conv1 = 0, conv2 = 0;  // gradients of c_{t+1} and c_{t+2}, which read v_t
     for (int64_t chunk = w.states.rows - 1; chunk >= 0; --chunk) {
       const int64_t begin = chunk * every, end = std::min(begin + every, tokens);
       const float first = w.states.as<float>()[chunk * width + c];
@@ -273,7 +273,7 @@ class Recurrent final : public Mixer {
     }
     return sums;
   }
-  // 0, or what makes up for the others that are.
+  // 0, or the factor that compensates for the dropped ones.
   float dropped(const std::optional<StepRandom>& random, int64_t t, int64_t c) const {
     if (!random || dropout_ == 0) return 1;
     const uint64_t purpose = layer_ << 32 | static_cast<uint64_t>(random->step);

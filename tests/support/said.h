@@ -1,4 +1,4 @@
-// What megatrain says of something: the message of a refusal, lines of the log.
+// Captures megatrain's messages: of an error, or in the log.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 namespace megatrain {
 
-// The message of the Error that the action throws, which has this code; "accepted" when it throws none.
+// The message of the Error with this code that the action throws; "accepted" if it throws none.
 template <class Action>
 std::string refused_with(ExitCode code, const Action& action) {
   try {
@@ -21,7 +21,7 @@ std::string refused_with(ExitCode code, const Action& action) {
   return "accepted";
 }
 
-// What the log gets meanwhile.
+// The log output while the action runs.
 template <class Action>
 std::string logged_by(const Action& action) {
   testing::internal::CaptureStderr();

@@ -1,4 +1,4 @@
-// Whether a sanitizer watches the tests: every step is many times slower then.
+// Whether the tests run under a sanitizer, which makes every step many times slower.
 #pragma once
 
 namespace megatrain {

@@ -15,7 +15,7 @@ namespace megatrain::toy {
 
 enum SharingOperand : int { kFirst, kSecond };  // key and out, own and from
 
-// What both have in common: two matmuls, and nothing inside that is kept.
+// Common to both: two matmuls, and no inner activations kept.
 class Sharing : public Phase {
  public:
   explicit Sharing(const LayerLayout& record) : first_(record, kFirst), second_(record, kSecond) {}
@@ -71,7 +71,7 @@ class Taker final : public Sharing {
     second_.backward_weight(at, a.grad_y, a.shared.read);
     if (!a.shared.grad_read.empty()) second_.backward_input(at, a.grad_y, a.shared.grad_read, true);
     first_.backward_weight(at, a.grad_y, a.x);
-    // grad_x may be grad_y itself, which the product reads.
+    // grad_x may be grad_y itself, which the matmul reads.
     const View grad_x = matrix(a.workspace, a.grad_x.dtype, a.grad_x.rows, a.grad_x.cols);
     first_.backward_input(at, a.grad_y, grad_x);
     stream.copy(a.grad_x.data, grad_x.data, static_cast<size_t>(grad_x.bytes()));
@@ -81,7 +81,7 @@ class Taker final : public Sharing {
   int64_t layer_, width_;
 };
 
-// A layer of one record with the matrices `first` and `second`.
+// A layer with one record, which holds the matrices `first` and `second`.
 inline Layer sharing_layer(const std::string& name, DType dtype, int64_t rows, int64_t cols, int64_t second_cols,
                            int64_t hidden) {
   Layer layer;

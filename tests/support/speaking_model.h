@@ -1,4 +1,4 @@
-// A tiny model that speaks: a golden's weights, a tokenizer with one token a character, and a chat template.
+// A tiny model that can chat: a golden's weights, a tokenizer with one token per character, and a chat template.
 #pragma once
 
 #include "tests/support/added_token.h"
@@ -7,7 +7,7 @@
 
 namespace megatrain::cli {
 
-// Ids 0 to 2 are special, 2 (<|end|>) ends a text; then space, a to z, 0 to 9 and A to X.
+// Ids 0 to 2 are special, and 2 (<|end|>) ends a text; then space, a to z, 0 to 9 and A to X.
 inline const std::string kCharacters = " abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGHIJKLMNOPQRSTUVWX";
 
 inline std::string text_of(const std::vector<int32_t>& ids) {
@@ -62,7 +62,7 @@ class SpeakingModel {
   std::string path() const { return directory_ / "model"; }
   std::string operator/(const std::string& name) const { return directory_ / name; }
 
-  // A prompt and its greedy answer as transformers gives it, end tokens passed over.
+  // A prompt and transformers' greedy answer to it, ignoring end tokens.
   std::vector<int32_t> golden_prompt(size_t i) const { return expected().at(i).at("prompt"); }
   std::vector<int32_t> golden_ids(size_t i) const { return expected().at(i).at("ids"); }
 
@@ -84,7 +84,7 @@ class SpeakingModel {
     content[key] = value;
     write_bytes(at, content.dump());
   }
-  // No token ends an answer of a chat, which then goes on for minutes.
+  // No token ends a chat answer, which then continues for minutes.
   void make_endless() const {
     set("config.json", "max_position_embeddings", 200000);
     set("config.json", "eos_token_id", nullptr);

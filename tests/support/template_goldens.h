@@ -1,4 +1,4 @@
-// Files of tests/chat: templates, and what transformers makes of them.
+// The files of tests/chat: templates, and transformers' results for them.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What tests/tokenizer/make_tokenizer_goldens.py wrote.
+// The output of tests/tokenizer/make_tokenizer_goldens.py.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ inline const std::vector<std::string>& golden_texts() {
   return texts;
 }
 
-// FNV-1a of 32 bits, in hexadecimal.
+// 32-bit FNV-1a, in hexadecimal.
 class Hash {
  public:
   void add(std::string_view bytes) {
@@ -42,7 +42,7 @@ class Hash {
   uint32_t value_ = 0x811C9DC5u;
 };
 
-// The hash of each ten results, joined by \x02.
+// One hash for every ten results, joined by \x02.
 inline std::string hash_in_tens(const std::vector<std::string>& results) {
   std::string all;
   for (size_t begin = 0; begin < results.size(); begin += 10) {

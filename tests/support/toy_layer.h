@@ -1,9 +1,9 @@
-// A layer of two phases over two records of unlike sizes, with another width between them:
+// A layer with two phases over two records of different sizes, and with another width between them:
 //
 //   a = gate_up(norm(x))      (T, H) -> (T, 2W)    record 0: norm, gate_up
 //   y = down(swiglu(a))       (T, 2W) -> (T, H)    record 1: down
 //
-// A phase keeps nothing, or everything that it computes inside.
+// A phase keeps either nothing or everything that it computes.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace megatrain::toy {
 
 enum ToyOperand : int { kNorm, kGateUp, kDown };
 
-inline constexpr Keep kEverything{1};  // of toy_levels()
+inline constexpr Keep kEverything{1};  // index in toy_levels()
 inline std::vector<KeepLevel> toy_levels(int64_t bytes) {
   return {{.name = "nothing", .recomputed = "all"}, {.name = "everything", .recomputed = "none", .bytes = bytes}};
 }
@@ -154,7 +154,7 @@ class Second final : public Phase {
   Linear down_;
 };
 
-// `name` begins the tensors' names.
+// `name` is the prefix of the tensors' names.
 inline Layer make_layer(const std::string& name, int64_t hidden, int64_t width, const ModelShape& shape) {
   const DType dtype = shape.dtype;
   Layer layer;
@@ -174,7 +174,8 @@ inline Layer make_layer(const std::string& name, int64_t hidden, int64_t width, 
   return layer;
 }
 
-// The configuration's model with every second layer, the first of them layer 1, made a toy of width 3/4 hidden.
+// The configuration's model with every second layer, starting with layer 1, replaced by a toy layer of width 3/4
+// hidden.
 inline Model make_model(const ModelConfig& config, const ModelShape& shape) {
   Model model = megatrain::make_model(config, shape);
   for (size_t l = 1; l < model.layers.size(); l += 2)

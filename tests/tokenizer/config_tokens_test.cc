@@ -1,4 +1,4 @@
-// Tokens of the files beside tokenizer.json. What is expected is what transformers 5.22 gives for the same files.
+// Tokens from the files beside tokenizer.json. The expected values are those of transformers 5.22 for the same files.
 #include "megatrain/tokenizer/config_tokens.h"
 
 #include <gtest/gtest.h>
@@ -103,7 +103,7 @@ TEST_F(ConfigTokensTest, TheOlderFilesCountWithoutADecoderOnly) {
   const std::map<std::string, Json> legacy = {{"added_tokens.json", {{"<|x|>", 259}, {"<tool>", 260}}}};
   EXPECT_EQ(ids(model({}, legacy), "a<|x|> b"), (Ids{'a', 259, ' ', 'b'}));
   EXPECT_EQ(ids(model({{"added_tokens_decoder", full_}}, legacy), "a<|x|> b"), plain_x_);
-  EXPECT_EQ(ids(model({}, {{"added_tokens.json", {{"<|x|>", 258}}}}), "a<|x|> b"), plain_x_);  // the id is taken
+  EXPECT_EQ(ids(model({}, {{"added_tokens.json", {{"<|x|>", 258}}}}), "a<|x|> b"), plain_x_);  // the id is in use
   const std::map<std::string, Json> map = {
       {"special_tokens_map.json", {{"additional_special_tokens", {"<|x|>"}}, {"pad_token", "[PAD]"}}}};
   const ModelText mapped = model({}, map);
@@ -118,7 +118,7 @@ TEST_F(ConfigTokensTest, NamedAndAdditionalTokensAreAddedAndAnUnknownEndIsRefuse
   EXPECT_EQ(ids(model({{"extra_special_tokens", {{"image_token", "<|x|>"}}}}), "a<|x|> b"), (Ids{'a', 259, ' ', 'b'}));
   EXPECT_EQ(ids(model({{"pad_token", {{"content", "[PAD]"}, {"lstrip", true}, {"normalized", true}}}}), "q [PAD] "),
             (Ids{'q', 259, ' '}));
-  EXPECT_TRUE(model({{"unk_token", "q"}}).tokenizer.is_special('q'));  // of the vocabulary
+  EXPECT_TRUE(model({{"unk_token", "q"}}).tokenizer.is_special('q'));  // in the vocabulary
   EXPECT_NE(refusal({{"eos_token", "<|x|>"}}).find("\"eos_token\" is \"<|x|>\""), std::string::npos);
   EXPECT_EQ(model({{"eos_token", "<|x|>"}, {"added_tokens_decoder", {{"259", decoder_token("<|x|>")}}}}).eos, 259);
 }

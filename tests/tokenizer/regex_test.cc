@@ -38,7 +38,7 @@ Ranges by_pcre2(const TokenizerRegex& regex, const std::string& text) {
   return result;
 }
 
-// Of an ASCII text.
+// For ASCII text.
 Ranges in_linear_time(const ClassPattern& translated, const LinearRegex& regex, const std::string& text) {
   std::string classes;
   for (const char c : text) classes += static_cast<char>(translated.classes[static_cast<unsigned char>(c)]);
@@ -157,7 +157,7 @@ TEST(TokenizerRegex, ALazyRepetitionInAnAtomicGroupIsFound) {
   EXPECT_EQ(by_pcre2(TokenizerRegex(R"((?:(?>\d+?)\s|aa))", "test"), "xb 22\nA"), (Ranges{{4, 6}}));
 }
 
-// Repeats what may match nothing, which only PCRE2 decides.
+// A repeated group that may match nothing, which only PCRE2 can decide.
 TEST(TokenizerRegex, WhatCannotBeDecidedInLinearTimeEndsWithASentence) {
   const std::string pattern = R"(\d(?=(?:\d*)*x)|\d)";
   ASSERT_FALSE(LinearRegex::compile(translate_pattern(pattern, "test").pattern));

@@ -2,9 +2,9 @@
 //
 //   tokenize_lines TOKENIZER.json TEXTS IDS
 //
-// TEXTS holds texts that each end in a NUL byte. IDS receives for each the count of its ids and the ids (special tokens
-// added), then the count of bytes of its decoded text and these, all counts and ids as little-endian int32. Prints the
-// seconds that encoding took, alone.
+// Each text in TEXTS ends in a NUL byte. For each text, IDS receives the number of its ids and the ids (with special
+// tokens added), then the number of bytes of its decoded text and these bytes. All counts and ids are little-endian
+// int32. Prints only the seconds that encoding took.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>

@@ -98,10 +98,10 @@ INSTANTIATE_TEST_SUITE_P(Vocabularies, GoldenVocabulary,
                          ::testing::Values("llama3", "qwen", "gpt2", "tekken", "deepseek", "llama2", "mistral",
                                            "folded", "affixed", "bytes_first"),
                          name_of);
-// Where characters are composed, our ranges reach over all of them, the library's over the first.
+// If characters are composed, our ranges cover all of them, the library's only the first.
 INSTANTIATE_TEST_SUITE_P(Vocabularies, GoldenRanges,
                          ::testing::Values("llama3", "gpt2", "tekken", "deepseek", "llama2", "mistral"), name_of);
-// "affixed" has no decoder: each token's text depends on all.
+// "affixed" has no decoder, so a token's text depends on all tokens.
 INSTANTIATE_TEST_SUITE_P(Vocabularies, GoldenStream,
                          ::testing::Values("llama3", "qwen", "gpt2", "tekken", "deepseek", "llama2", "mistral",
                                            "folded", "bytes_first"),
@@ -142,7 +142,7 @@ TEST(GoldenNormalizers, ChangeEveryTextAndEveryCodePointAsTheTokenizersLibraryDo
     for (const std::string& text : golden_texts()) results.push_back(normalized(text));
     EXPECT_EQ(testing::hash_in_tens(results), golden.at("texts").get<std::string>()) << golden.at("config").dump();
     if (golden.at("every_code_point") == "") continue;
-    // A line for each code point; a newline meets no other character.
+    // One line per code point; a newline is adjacent to no other character.
     Hash hash;
     for (uint32_t begin = 0; begin <= kLastCodePoint; begin += 4096) {
       std::string text;

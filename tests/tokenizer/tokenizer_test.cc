@@ -30,7 +30,7 @@ Json small() {
 
 Tokenizer made(const Json& json) { return Tokenizer::from_json(json.dump(), "t.json"); }
 
-// The sentence with which the file is refused; empty when it is not.
+// The error message for the file; empty if it is accepted.
 std::string refusal(const std::string& text) {
   try {
     Tokenizer::from_json(text, "DIR/tokenizer.json");
@@ -161,7 +161,7 @@ TEST(Tokenizer, WordsOfAMillionLettersTakeTimeThatGrowsAsTheirLength) {
     };
     seconds(1000);
     EXPECT_LT(seconds(1 << 20), 60 * std::max(seconds(1 << 16), 0.005))
-        << name;  // 16 times the letters; quadratic is 256
+        << name;  // 16 times the letters; quadratic would be 256
   }
 }
 

@@ -1,4 +1,4 @@
-// The algorithm table: timed once, kept, and carried by a run.
+// The algorithm table: timed once, cached, and saved with a run.
 #include "megatrain/train/algorithms.h"
 
 #include "megatrain/base/error.h"
@@ -14,7 +14,7 @@ class AlgorithmsTest : public testing::Test {
   void SetUp() override { set_log_quiet(true); }
   void TearDown() override { set_log_quiet(false); }
 
-  // A library that would choose `fresh` for whatever it does not know, and needs a and b.
+  // A library that needs algorithms for a and b, and chooses `fresh` for those it does not know.
   AlgorithmTable tune(const AlgorithmCache& cache, const std::string& fresh) {
     return tune_with_cache(cache, [&](const AlgorithmTable& known) {
       AlgorithmTable chosen;

@@ -1,4 +1,4 @@
-// A model directory with experts in, nothing trained, a model directory out: every tensor is equal.
+// An MoE model that is loaded and exported without training keeps every tensor unchanged.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -19,7 +19,7 @@ namespace megatrain {
 
 class ExportExperts : public ::testing::TestWithParam<std::string> {
  protected:
-  // Loads a golden's model in records of so many experts and writes it to `out_`.
+  // Loads a golden's model into records of this many experts and writes it to `out_`.
   StateHash round_trip(DType dtype, int64_t experts_per_record) {
     const ModelConfig config = parse_model_config(read_json_file(model_ + "/config.json"), "config.json");
     const std::unique_ptr<Device> device = make_cpu_device();

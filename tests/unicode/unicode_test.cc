@@ -80,7 +80,7 @@ TEST(ByteAlphabet, BytesThatPrintStandForThemselvesAndOthersForLettersFromU0100)
   EXPECT_EQ(kByteCharacters[0xE9], 0xE9);
   EXPECT_EQ(kByteCharacters[' '], 0x120);
   EXPECT_EQ(kByteCharacters['\n'], 0x10A);
-  EXPECT_EQ(kByteCharacters[0xAD], 0x143);  // the soft hyphen, the last that does not print
+  EXPECT_EQ(kByteCharacters[0xAD], 0x143);  // the soft hyphen, the last that is not printable
 }
 
 TEST(ByteAlphabet, EveryByteHasACharacterOfItsOwnThatGivesItBack) {

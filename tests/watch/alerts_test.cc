@@ -21,7 +21,7 @@ Names kinds(const std::vector<Alert>& alerts) {
 
 }  // namespace
 
-// As a model has them that has learnt nearly all there is.
+// The losses of a model that has learnt nearly everything there is.
 TEST(Alerts, AreSilentAboutTwiceALossNearZero) {
   const MadeRun made;
   made.live(100);
@@ -182,10 +182,10 @@ TEST(AlertCommand, IsRunOnceForAShortageThatWasThereBeforeTheWatch) {
 }
 
 TEST(AlertCommand, IsNeverWaitedForAndBoundedInNumber) {
-  AlertCommand command("read line; kill -STOP $$", true);  // ends when it is told to
+  AlertCommand command("read line; kill -STOP $$", true);  // stops itself, and so runs until it is killed
   for (int i = 0; i < 20; ++i) command.run("{}");
   EXPECT_EQ(command.running(), 8u);
-  EXPECT_EQ(::system("exit 0"), 0);  // this process goes on
+  EXPECT_EQ(::system("exit 0"), 0);  // this process continues
   for (const pid_t child : command.children()) ::kill(child, SIGKILL);
   while (command.running() > 0) command.reap();
 }

@@ -1,4 +1,4 @@
-// A run directory as a trainer would write it, made by hand.
+// A hand-made run directory, as a trainer would write it.
 #pragma once
 
 #include <fmt/format.h>
@@ -37,7 +37,7 @@ class MadeRun {
   }
   void step(int64_t number, double loss) const { append("metrics.jsonl", step_line(number, loss).dump() + "\n"); }
 
-  // live.json of a process; by default of this one, which goes on.
+  // Writes live.json for a process; by default for this one, which stays alive.
   void live(double written, const std::string& state = "running", int64_t pid = ::getpid(),
             nlohmann::json more = nlohmann::json::object()) const {
     std::array<char, 256> host{};

@@ -39,7 +39,7 @@ TEST(LineTail, GivesWholeLinesOnceAndTellsAFileThatWasCutReplacedOrRewritten) {
   news = tail.poll();
   EXPECT_TRUE(news.again);
   EXPECT_EQ(news.lines, (Names{"four", "five"}));
-  write_bytes(path, "fore\nfile\nsix\n");  // the same inode, as that of a file that was removed may be
+  write_bytes(path, "fore\nfile\nsix\n");  // the same inode, as may happen after a file is removed
   news = tail.poll();
   EXPECT_TRUE(news.again);
   EXPECT_EQ(news.lines, (Names{"fore", "file", "six"}));
@@ -164,12 +164,12 @@ TEST(RunFollower, OfARunThatWasAwayTellsOnlyWhatIsNewAndGoesBackOnlyForAnother) 
   std::filesystem::rename(away, made.path());
   made.step(4, 1);
   EXPECT_EQ(names_of(events_of(run, 103)), (Names{"step 4", "state 4"}));
-  // its metrics alone
+  // only its metrics disappear for a while
   std::filesystem::rename(made.path() + "/metrics.jsonl", away);
   EXPECT_TRUE(events_of(run, 104).empty());
   std::filesystem::rename(away, made.path() + "/metrics.jsonl");
   EXPECT_TRUE(events_of(run, 105).empty());
-  // a copy of it
+  // it is replaced by a copy
   std::filesystem::copy(made.path(), away, std::filesystem::copy_options::recursive);
   std::filesystem::remove_all(made.path());
   EXPECT_EQ(names_of(events_of(run, 106)), Names{"state 4"});
@@ -180,7 +180,7 @@ TEST(RunFollower, OfARunThatWasAwayTellsOnlyWhatIsNewAndGoesBackOnlyForAnother) 
   EXPECT_EQ(run.data().history.evaluations.size(), 2u);
   EXPECT_EQ(run.data().history.samples.size(), 1u);
   EXPECT_EQ(run.times_back(), 0);
-  // another run in its place
+  // another run takes its place
   std::filesystem::remove(made.path() + "/metrics.jsonl");
   EXPECT_TRUE(events_of(run, 108).empty());
   for (int64_t step = 1; step <= 9; ++step) made.step(step, 7);
@@ -250,7 +250,7 @@ TEST(RunFollower, TheLockTellsAtOnceWhetherARunGoes) {
     run.poll(1002);
     EXPECT_EQ(run.phase(), RunPhase::running) << "it is being resumed";
   }
-  // as a kill leaves it
+  // as left by a kill
   write_bytes(made.path() + "/lock", fmt::format("{{\"pid\":{},\"host\":\"\"}}", ::getpid()));
   made.live(1003);
   run.poll(1003.1);

@@ -45,7 +45,7 @@ TEST(Braille, ACurveHasNoGaps) {
   steep.curve({{0, 0}, {0.2, 11}}, 1);
   for (int row = 0; row < 3; ++row) EXPECT_EQ(steep.cell(0, row), "⡇");
   BrailleCanvas outside(2, 2);
-  outside.curve({{-1e12, -1e12}, {1e12, 1e12}}, 1);  // returns
+  outside.curve({{-1e12, -1e12}, {1e12, 1e12}}, 1);  // must return
 }
 
 TEST(Screen, FitsEveryWidthAndHeightAndSaysTheSameWithoutColour) {

@@ -25,7 +25,7 @@ struct Serving {
   int port() const { return server.http().port(); }
 };
 
-// Events of /events until `enough` of them.
+// Reads events from /events until `enough` returns true.
 std::vector<nlohmann::json> events_until(HttpClient& client, const std::function<bool(const nlohmann::json&)>& enough) {
   std::vector<nlohmann::json> events;
   std::string text;
@@ -43,7 +43,7 @@ std::vector<nlohmann::json> events_until(HttpClient& client, const std::function
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// The drawings of a page's charts.
+// The SVG of each chart on a page.
 std::vector<std::string> charts_in(const std::string& page) {
   std::vector<std::string> found;
   for (size_t at = page.find("<svg class=\"chart\""); at != std::string::npos;) {
@@ -168,7 +168,7 @@ TEST(WatchServer, TellsWhatTheRunHasAndWhatComes) {
   const std::string figures = ask(serving.port(), "GET", "/figures?run=0&across=step&log=0").body;
   EXPECT_NE(figures.find("data-values=\"4 2 1.33333 1\""), std::string::npos) << figures;
   EXPECT_NE(figures.find("<pre>&lt;b&gt;</pre>"), std::string::npos) << "a sample is text";
-  // a resumed run: what was taken back is no longer drawn
+  // a resumed run: steps that were taken back are no longer drawn
   made.append("resumed", step_line(1, 9).dump() + "\n");
   std::filesystem::rename(made.path() + "/resumed", made.path() + "/metrics.jsonl");
   events_until(client, [](const nlohmann::json& event) { return event.at("back") == 1 && event.at("steps") == 1; });

@@ -247,7 +247,7 @@ struct Workload {
   int64_t checkpoint_bytes(int64_t r) const {  // a checkpoint holds the whole master of every tensor
     return record(r).elements * (element_bytes(r) + low_bytes_an_element(r)) + 2 * moment_bytes(r);
   }
-  // Of the fp32 master, beside bf16 weights.
+  // Size of the low half of the fp32 master, beside bf16 weights.
   int64_t low_bytes_an_element(int64_t r) const {
     return record(r).dtype == DType::bf16 && state.master == MasterFormat::fp32 ? 2 : 0;
   }
