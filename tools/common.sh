@@ -4,14 +4,14 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 say() { echo "$*" >&2; }
 
-# nvcc counts when it is on PATH or where CUDA installs itself; CMake then finds it on PATH.
+# nvcc counts if it is on PATH or in CUDA's usual folder; CMake then finds it on PATH.
 if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
   PATH=$PATH:/usr/local/cuda/bin
 fi
 has_nvcc() { command -v nvcc >/dev/null; }
 has_gpu() { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }
 
-# The optimised preset for this machine, after a notice where CUDA is here only in part.
+# The optimised preset for this machine, after a notice if CUDA is only partly installed.
 best_preset() {
   if ! has_nvcc; then
     echo release
@@ -35,13 +35,13 @@ has_header() {
   return 1
 }
 
-# The wheel whose headers the products of experts are built with: its version decides their bits.
+# The wheel with the headers for the expert matmuls: its version decides their bits.
 # shellcheck disable=SC2034  # of the scripts that source this
 cutlass=nvidia-cutlass==4.2.0.0
-# The headers that attention's graphs are built with: the version that the tests have passed with.
+# The headers for attention's graphs: the version with which the tests have passed.
 # shellcheck disable=SC2034
 cudnn_frontend=nvidia-cudnn-frontend==1.32.0
 
-# Dependencies unpacked by tools/pack_gpu_deps are used wherever the folder is.
+# Dependencies unpacked by tools/pack_gpu_deps are used if their folder exists.
 packed=$root/.gpu-deps
 uses_packed() { [ -d "$packed/usr/include" ] && [ "$(uname -m)" = x86_64 ]; }

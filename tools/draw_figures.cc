@@ -1,4 +1,4 @@
-// The figures of the documentation, drawn by the report's own code.
+// Draws the figures of the documentation with the report's own code.
 //
 //   draw_figures lanes TRACE.json OUT.svg                       a run's lanes.json, or trace.json of bench step --trace
 //   draw_figures losses OUT.svg NAME=METRICS.jsonl NAME=…       one curve each, from lines with "step" and "loss"
@@ -25,10 +25,10 @@ namespace {
 using namespace megatrain;
 
 constexpr double kWidth = 1060, kHead = 34, kMargin = 12, kLetter = 6.9;
-constexpr double kChartLeft = 58, kLanesLeft = 74, kRight = 14;  // the padding that the page's style gives
+constexpr double kChartLeft = 58, kLanesLeft = 74, kRight = 14;  // the padding from the page's style
 constexpr double kSmoothedSteps = 20;
 
-// The report's charts have curves of two colours; these are more.
+// Styles for further curves; the report's charts have only two colours.
 const char* const kCurveStyle =
     ".curve.third { stroke: var(--green); } .curve.fourth { stroke: var(--red); }\n"
     ".curve.fifth { stroke: var(--backward); } .curve.sixth { stroke: var(--other); }\n";
@@ -46,7 +46,7 @@ double height_of(const Panel& panel) {
   return std::stod(height[1]) + kHead;
 }
 
-// The title and the legend, which is outside the <svg> of a <figure>, above the drawing.
+// Draws the title and the legend, which are outside the <svg> of a <figure>, above the chart.
 std::string draw_panel(const Panel& panel) {
   const std::regex key("<i class=\"([^\"]*)\"></i>([^<]*)");
   std::string head = fmt::format("<text class=\"lane\" x=\"0\" y=\"14\">{}</text>", panel.title);
@@ -66,7 +66,7 @@ std::string draw_panel(const Panel& panel) {
                      kWidth - left - kRight, height_of(panel) - kHead, panel.figure.substr(begin, end - begin));
 }
 
-// An SVG file with the panels below each other.
+// An SVG file with the panels one below the other.
 std::string standalone(const std::vector<Panel>& panels) {
   std::string drawn;
   double y = 0;
@@ -110,7 +110,7 @@ void draw_losses(const std::string& out, const std::vector<std::string>& words) 
   write_text_file(out, standalone({{chart.title, svg_chart(chart)}}));
 }
 
-// The loss of every step less that of the same step of `reference`.
+// The loss of every step minus that of the same step of `reference`.
 std::vector<Point> less(const Curve& curve, const Curve& reference) {
   if (curve.points.size() != reference.points.size())
     fail_input(fmt::format("{} has {} steps and {} has {}", curve.name, curve.points.size(), reference.name,

@@ -1,10 +1,10 @@
 // What llama.cpp makes of a GGUF file: tokens, logits and a greedy answer. Built by tools/check_gguf against
-// llama.cpp's own header and libraries; no part of megatrain.
+// llama.cpp's own header and libraries; not part of megatrain.
 //
 //   llama_probe FILE.gguf ASKED.json
 //
-// ASKED has "texts", "ids" with "from" (logits are given after the ids from there on), "prompt" and the length of its
-// "answer". Prints one JSON object with "tokens", "logits" (one row after the other) and "answer".
+// ASKED has "texts", "ids" with "from" (logits are returned for the ids from that index on), "prompt", and the length
+// of its "answer". Prints one JSON object with "tokens", "logits" (one row after the other) and "answer".
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -36,7 +36,7 @@ llama_context* open_context(llama_model* model) {
   return llama_init_from_model(model, params);
 }
 
-// The row after each id from `from` on.
+// Appends the row of logits after each id from `from` on.
 void feed(llama_context* context, const Ids& ids, size_t first, size_t from, size_t vocab, std::vector<float>& rows) {
   llama_batch batch = llama_batch_init(static_cast<int32_t>(ids.size()), 0, 1);
   for (size_t i = first; i < ids.size(); ++i) {

@@ -81,7 +81,7 @@ print_ranges("kIsUpper", str.isupper)
 print_ranges("kIsLower", str.islower)
 print_ranges("kIsTitle", lambda c: c.istitle() and not c.isupper())
 print_ranges("kCased", lambda c: ("a" + c + "a").title()[-1] == "a" and ("A" + c).title()[1:] != "" and ("1" + c + "A").title()[-1] == "a")
-# The rule of the final sigma shows which characters are case-ignorable: only those let "aΣ" + c end a word.
+# The rule of the final sigma reveals which characters are case-ignorable: only those let "aΣ" + c end a word.
 print_ranges("kCaseIgnorable", lambda c: ("a\u03a3" + c + "a").lower()[1] == "\u03c3" and ("a\u03a3" + c).lower()[1] == "\u03c2")
 print("""// clang-format on
 

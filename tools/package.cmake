@@ -1,4 +1,4 @@
-# What a package holds, for CPack: the program, or with CUDA the program twice behind tools/launch; LICENSE, README,
+# The contents of a package, for CPack: the program (with CUDA: two programs and tools/launch), LICENSE, README,
 # examples and completions (CMakeLists.txt). tools/package builds and calls it.
 execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE glibc OUTPUT_STRIP_TRAILING_WHITESPACE)
 string(REPLACE "glibc " "" glibc "${glibc}")
@@ -26,7 +26,7 @@ set(CPACK_PACKAGE_FILE_NAME megatrain${flavour}-${PROJECT_VERSION}-${system})
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-# The C library alone is needed (tools/package checks that); CUDA's libraries are looked for when the program starts.
+# Only the C library is needed (tools/package checks that); CUDA's libraries are searched for when the program starts.
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${glibc})")
 if(MEGATRAIN_WITH_CUDA)
   set(CPACK_DEBIAN_PACKAGE_CONFLICTS megatrain)

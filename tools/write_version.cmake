@@ -1,4 +1,4 @@
-# Writes OUTPUT, a source file that holds VERSION and the commit of SOURCE_DIR; leaves it alone when it already says so.
+# Writes OUTPUT, a source file with VERSION and the commit of SOURCE_DIR; leaves it alone if it is already up to date.
 set(commit unknown)
 find_package(Git QUIET)
 if(GIT_FOUND)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import corpus
 
-# hidden, ff, layers, heads, kv heads, tied table; of src/megatrain/model/presets.cc
+# hidden, ff, layers, heads, kv heads, tied table; from src/megatrain/model/presets.cc
 SHAPES = {"qwen2.5-0.5b": (896, 4864, 24, 14, 2, True), "qwen2.5-7b": (3584, 18944, 28, 28, 4, False),
           "tiny": (64, 160, 2, 4, 2, True), "tiny-untied": (64, 160, 2, 4, 2, False)}
 

@@ -34,7 +34,7 @@ class Block(nn.Module):
         self.down = nn.Linear(shape.ff, shape.hidden, bias=False)
 
     def forward(self, x, cos, sin):
-        # inside the module, so that whoever wraps it has cast the inputs before
+        # inside the module, so that a wrapper has already cast the inputs
         return checkpoint(self.run, x, cos, sin, use_reentrant=False) if self.recompute else self.run(x, cos, sin)
 
     def run(self, x, cos, sin):

@@ -320,7 +320,7 @@ def check_llama(build, probe, model, files, vocab, folder, experts):
             check(mine == theirs, f"{path}: {text!r} is {mine} here and {theirs} in llama.cpp")
         logits = np.array(told["logits"], np.float32).reshape(own.shape)
         apart = float(np.sqrt(np.mean((logits - own) ** 2) / np.mean(own ** 2)))
-        # In the narrow types a token may get another expert, as it would in any program.
+        # In the narrow types a token may be routed to another expert, as in any program.
         most = {"f32": 1e-4, "bf16": 5e-2, "f16": 1e-2, "q8_0": 0.1}[type_name] * (5 if experts and type_name != "f32" else 1)
         check(apart < most, f"{path}: logits are {apart:.2g} apart")
         if type_name == "f32":
