@@ -14,7 +14,7 @@
 //              State that lives on or visits the device is updated there, on the compute lane. Visits that take turns
 //              in slots have lanes of their own, so that the next step begins beside them.
 //              Moments that live on disk are in a slab of a ring from their reading to their writing, together with
-//              weights and low bits that live there; fetching such weights stages them in another ring first.
+//              weights and low bits that live there. Fetching such weights stages them in another ring first.
 //              Gradients that wait on disk or on the device pass through a ring likewise.
 //
 // Backward ends at the lowest phase that has a trained record. Frozen records have no gradients, so nothing of them

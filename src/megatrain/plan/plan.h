@@ -50,7 +50,7 @@ struct RecordPlan {
 // Ignored for phases that have no backward.
 struct PhasePlan {
   Keep keep = Keep::nothing;  // which inner activations are kept for backward: a level of the phase's list
-  Tier outputs = Tier::hbm;   // where they wait; not hbm only if the level allows it
+  Tier outputs = Tier::hbm;   // where they wait; off the device only if the level allows it
   Tier input = Tier::hbm;     // where the phase's input waits; the head's waits on the device
   bool operator==(const PhasePlan&) const = default;
 
@@ -64,9 +64,8 @@ struct PhasePlan {
 
 // Numbers of slots and slabs that data takes turns in. A ring that nothing passes through has 0, unless noted below.
 struct Rings {
-  // On the device:
-  // Slots that layer records stream through, each as large as the largest such record. At least 2 even if nothing
-  // streams.
+  // ---- on the device ----
+  // Slots that layer records stream through, each as large as the largest such record. Present even if nothing streams.
   int64_t weight_slots = 2;
   int64_t small_slots = 0;  // the same, for records far smaller than the largest (slot_rings.h)
   // Slots that receive packed weights before they are unpacked into a slot or into memory of their own.
@@ -77,7 +76,7 @@ struct Rings {
   int64_t input_slots = 2;    // for phase inputs that wait elsewhere or are not kept; at least 2
   int64_t output_slots = 0;   // for kept outputs that wait elsewhere; 2 or more if any do
   int64_t gradients_out = 2;  // slabs that rounded gradients leave from; at least 1
-  // On the host:
+  // ---- on the host ----
   // Slabs for gradients that left the device. With clipping, one for each gradient that waits on the host.
   int64_t host_gradients = 0;
   int64_t gradient_slabs = 0;  // slabs that gradients waiting elsewhere pass through

@@ -38,7 +38,7 @@ struct RecordWork {
   int64_t blocks = 0;         // of moments that share a scale
   int64_t low = 0;            // in its low bits, if the state has them; frozen tensors of a bf16 source have none
   int64_t place = 0;          // its index among the records that its phase, or its part of one, needs at once
-  int64_t norm_parts = 1;     // parts of its gradient whose norms are summed separately: its experts
+  int64_t norm_parts = 1;     // parts of its gradient whose squares are summed separately: its experts
   DType dtype = DType::bf16;  // of its weights in the form that computes
   // Size of its weights where they live and travel, if that differs from the form that computes; such a record is
   // entirely frozen. 0: the two forms are the same.
@@ -63,7 +63,7 @@ struct PartWork {
 struct KeepWork : KeepLevel {
   double recomputed_flops = 0;  // in backward
   double recomputed_bytes = 0;  // moved by norms, RoPE and activation functions
-  double spared_flops = 0;      // of a repeated forward, its first part
+  double spared_flops = 0;      // saved in a repeated forward, in its first part
   // The share of attention in them:
   double recomputed_attention = 0;
   double spared_attention = 0;

@@ -1,6 +1,6 @@
-// The GEMM algorithms of a run. They are timed once per GPU model, library version and shape, and kept in a file in the
-// user's cache directory, so that a second run gives the same bits as the first. They are also saved with the run, so
-// that it resumes exactly.
+// The GEMM algorithms of a run. They are timed once per GPU model, library version and shape. A file in the user's
+// cache directory keeps them, so that a second run gives the same bits as the first. They are also saved with the run,
+// so that it resumes exactly.
 #pragma once
 
 #include <functional>
