@@ -22,7 +22,7 @@ inline Model with_tables(const ModelConfig& config, const ModelShape& shape) {
   model.layers[3] = toy::table_layer("second", config, shape, 2 * kTableWidth, false);
   return model;
 }
-// Of records: 0 the embedding, 1 attention, 2 and 3 the first table layer, 4 attention, 5 and 6 the second.
+// Records: 0 is the embedding, 1 attention, 2 and 3 the first table layer, 4 attention, 5 and 6 the second.
 inline constexpr int64_t kFirstTable = 3, kSecondTable = 6;
 
 inline std::vector<Shape> table_shapes() {

@@ -1,9 +1,9 @@
 // What the planner needs to know about a model and a run, as sizes and counts: no model, no device.
 //
 // Records are what travels and is updated as a whole. Phases are what is computed. Both are numbered in the same way: 0
-// is the embedding, then come the layers' in order, and the last is the head. A layer may have a lookup table of its own
-// besides the embedding. Phase p reads the activation that phase p - 1 writes. In a dense model phase p needs only
-// record p. A phase that needs several records may run in parts, each over all micro-batches of a sweep before the next.
+// is the embedding, then come the layers' in order, and the last is the head. A layer may have a lookup table of its
+// own. Phase p reads the activation that phase p - 1 writes. In a dense model phase p needs only record p. A phase that
+// needs several records may run in parts, each over all micro-batches of a sweep before the next.
 #pragma once
 
 #include <algorithm>
