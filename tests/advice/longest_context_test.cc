@@ -2,7 +2,7 @@
 #include "megatrain/advice/longest_context.h"
 #include "megatrain/plan/planner.h"
 
-#include "megatrain/advice/prospect.h"
+#include "megatrain/advice/plan_inputs.h"
 #include "megatrain/base/units.h"
 #include "megatrain/model/model.h"
 #include "megatrain/train/expert_groups.h"
@@ -13,39 +13,39 @@ namespace megatrain {
 
 namespace {
 
-bool fits_with(TrainConfig config, const ModelConfig& model, const Site& site, int64_t seq_len) {
+bool fits_with(TrainConfig config, const ModelConfig& model, const PlannedMachine& planned, int64_t seq_len) {
   config.seq_len = seq_len;
   config.micro_batch = 1;
-  return fit(prospect_of(config, model, site)).has_value();
+  return fit(plan_inputs(config, model, planned)).has_value();
 }
 
 // Returns the longest length after checking that it fits and that one grain more does not.
-int64_t checked_longest(const TrainConfig& config, const char* name, const Site& site) {
+int64_t checked_longest(const TrainConfig& config, const char* name, const PlannedMachine& planned) {
   const ModelConfig model = preset(name);
-  const int64_t longest = longest_context(config, model, site);
+  const int64_t longest = longest_context(config, model, planned);
   EXPECT_EQ(longest % kContextGrain, 0) << name;
   EXPECT_GE(longest, kContextGrain) << name;
   EXPECT_LT(longest, kMostContext) << name;
-  EXPECT_TRUE(fits_with(config, model, site, longest)) << name << " " << longest;
-  EXPECT_FALSE(fits_with(config, model, site, longest + kContextGrain)) << name << " " << longest;
+  EXPECT_TRUE(fits_with(config, model, planned, longest)) << name << " " << longest;
+  EXPECT_FALSE(fits_with(config, model, planned, longest + kContextGrain)) << name << " " << longest;
   return longest;
 }
 
 // Finds the longest length by trying every one. Stops where even a step without workspace and scratch does not fit,
 // since everything else only grows.
-int64_t tried_longest(TrainConfig config, const ModelConfig& model, const Site& site) {
+int64_t tried_longest(TrainConfig config, const ModelConfig& model, const PlannedMachine& planned) {
   config.micro_batch = 1;
-  const Budgets budgets = make_budgets(config, site);
+  const Budgets budgets = make_budgets(config, planned);
   int64_t longest = 0;
   for (int64_t length = kContextGrain; length <= kMostContext; length += kContextGrain) {
     config.seq_len = length;
     const RunIdentity identity = make_identity(config, model);
     bool more = false;
     for (const int64_t experts_per_record : group_sizes(model, identity.dtype, budgets.gpu_bytes)) {
-      Workload w = make_workload(config, model, identity, site, {}, experts_per_record);
-      if (can_fit(w, budgets, site.profile)) longest = length;
+      Workload w = make_workload(config, model, identity, planned, {}, experts_per_record);
+      if (can_fit(w, budgets, planned.profile)) longest = length;
       w.workspace_bytes = w.scratch_bytes = 0;
-      more = more || can_fit(w, budgets, site.profile);
+      more = more || can_fit(w, budgets, planned.profile);
     }
     if (!more) break;
   }
@@ -84,10 +84,10 @@ TEST(LongestContext, IsWhatTryingEveryLengthFinds) {
     const ModelConfig model = preset(c.model);
     TrainConfig config = c.config;
     config.batch = c.batch;
-    const Site site = machine_with("4090", 200 * kGiB, c.gpu_bytes);
-    const int64_t longest = longest_context(config, model, site);
-    EXPECT_EQ(longest, tried_longest(config, model, site)) << c.model << " within " << c.gpu_bytes;
-    if (longest > 2 * kContextGrain && !fits_with(config, model, site, 16 * kContextGrain))
+    const PlannedMachine planned = machine_with("4090", 200 * kGiB, c.gpu_bytes);
+    const int64_t longest = longest_context(config, model, planned);
+    EXPECT_EQ(longest, tried_longest(config, model, planned)) << c.model << " within " << c.gpu_bytes;
+    if (longest > 2 * kContextGrain && !fits_with(config, model, planned, 16 * kContextGrain))
       longer += longest > 16 * kContextGrain;
   }
   EXPECT_GE(longer, 2);
@@ -108,7 +108,7 @@ TEST(LongestContext, OneLayerOfEachKindHasTheWorkspaceOfAll) {
 }
 
 TEST(LongestContext, FitsAndAGrainMoreDoesNot) {
-  const Site small = machine_with("h200", 125 * kGiB, 24 * kGiB), large = machine_with("h200", 125 * kGiB);
+  const PlannedMachine small = machine_with("h200", 125 * kGiB, 24 * kGiB), large = machine_with("h200", 125 * kGiB);
   const int64_t on_small = checked_longest(step_of(1, 1), "qwen2.5-7b", small);
   EXPECT_GT(checked_longest(step_of(1, 1), "qwen2.5-7b", large), on_small);
   EXPECT_GT(checked_longest(step_of(1, 1), "qwen2.5-1.5b", small), on_small);
@@ -120,18 +120,18 @@ TEST(LongestContext, FitsAndAGrainMoreDoesNot) {
 }
 
 TEST(LongestContext, ADiskHoldsWhatMemoryDoesNot) {
-  Site site = machine_with("4090", 80 * kGiB);
-  EXPECT_EQ(longest_context(step_of(8, 1), preset("qwen2.5-7b"), site), 0);
-  site.budgets.disk_bytes = 400 * kGiB;
-  checked_longest(step_of(8, 1), "qwen2.5-7b", site);
+  PlannedMachine planned = machine_with("4090", 80 * kGiB);
+  EXPECT_EQ(longest_context(step_of(8, 1), preset("qwen2.5-7b"), planned), 0);
+  planned.budgets.disk_bytes = 400 * kGiB;
+  checked_longest(step_of(8, 1), "qwen2.5-7b", planned);
 }
 
 TEST(LongestContext, DependsOnTheSequencesOfAStepAndNotOnHowTheStepIsCutNorOnSeqLen) {
-  const Site site = machine_with("4090", 256 * kGiB);
+  const PlannedMachine planned = machine_with("4090", 256 * kGiB);
   const ModelConfig model = preset("qwen2.5-3b");
-  const int64_t longest = longest_context(step_of(8, 1), model, site);
-  EXPECT_EQ(longest_context(step_of(8, 8, 256), model, site), longest);
-  EXPECT_EQ(longest_context(step_of(8, 2, 1 << 20), model, site), longest);
+  const int64_t longest = longest_context(step_of(8, 1), model, planned);
+  EXPECT_EQ(longest_context(step_of(8, 8, 256), model, planned), longest);
+  EXPECT_EQ(longest_context(step_of(8, 2, 1 << 20), model, planned), longest);
 }
 
 TEST(LongestContext, IsZeroWhereNothingFitsAndEndsAtTwoMillion) {

@@ -3,7 +3,7 @@
 
 #include "megatrain/machine/machines.h"
 #include "megatrain/model/presets.h"
-#include "megatrain/train/site.h"
+#include "megatrain/train/planned_machine.h"
 
 namespace megatrain {
 
@@ -17,11 +17,11 @@ inline TrainConfig step_of(int64_t batch, int64_t micro_batch, int64_t seq_len =
   return config;
 }
 
-inline Site machine_with(const std::string& name, int64_t ram_bytes, int64_t hbm_bytes = 0) {
+inline PlannedMachine machine_with(const std::string& name, int64_t ram_bytes, int64_t hbm_bytes = 0) {
   MachineProfile machine = named_machine(name);
   machine.host_bytes = ram_bytes;
   if (hbm_bytes > 0) machine.hbm_bytes = hbm_bytes;
-  return site_of(machine);
+  return machine_from_profile(machine);
 }
 
 }  // namespace megatrain

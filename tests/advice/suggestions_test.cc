@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "megatrain/advice/prospect.h"
+#include "megatrain/advice/plan_inputs.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
 #include "tests/advice/presets.h"
@@ -41,13 +41,13 @@ struct Typed {
 };
 
 // Checks that every suggestion made of options fits when appended, at the speed it states.
-std::vector<Suggestion> pasted(const Typed& typed, const ModelConfig& model, const Site& site) {
-  const std::vector<Suggestion> list = what_would_fit(typed.config(), model, site);
+std::vector<Suggestion> pasted(const Typed& typed, const ModelConfig& model, const PlannedMachine& planned) {
+  const std::vector<Suggestion> list = what_would_fit(typed.config(), model, planned);
   EXPECT_FALSE(list.empty());
   EXPECT_LE(list.size(), 3u);
   for (const Suggestion& s : list) {
     if (s.change.ends_with("more RAM")) continue;
-    const auto found = fit(prospect_of(typed.config(s.change), model, site));
+    const auto found = fit(plan_inputs(typed.config(s.change), model, planned));
     EXPECT_TRUE(found) << s.change;
     if (found) {
       EXPECT_DOUBLE_EQ(found->outlook.tokens_per_s, s.tokens_per_s) << s.change;
@@ -106,7 +106,7 @@ TEST(Suggestions, OfAUsersOwnLimitOfTheDeviceTheLeastThatFits) {
   const int64_t raised = size_behind(list.front().change, "--memory.gpu=");
   EXPECT_LE(raised, 23 * kGiB);
   const std::string less = fmt::format("--memory.gpu={}", raised * 95 / 100);
-  EXPECT_FALSE(fit(prospect_of(typed.config(less), preset("qwen2.5-7b"), machine_with("4090", 256 * kGiB))));
+  EXPECT_FALSE(fit(plan_inputs(typed.config(less), preset("qwen2.5-7b"), machine_with("4090", 256 * kGiB))));
 }
 
 TEST(Suggestions, WhereBothLackMemoryAChangeOfTheDeviceStandsBeforeThatOfTheHost) {
@@ -119,9 +119,9 @@ TEST(Suggestions, WhereBothLackMemoryAChangeOfTheDeviceStandsBeforeThatOfTheHost
 
 TEST(Suggestions, BudgetsThatTheMachineLacksAreLeftOut) {
   const Typed typed{{"--batch=1", "--memory.host=1TiB", "--memory.gpu=80GiB"}};
-  const Site site = machine_with("4090", 64 * kGiB);
-  EXPECT_THROW(prospect_of(typed.config(), preset("qwen2.5-3b"), site), Error);
-  const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-3b"), site);
+  const PlannedMachine planned = machine_with("4090", 64 * kGiB);
+  EXPECT_THROW(plan_inputs(typed.config(), preset("qwen2.5-3b"), planned), Error);
+  const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-3b"), planned);
   ASSERT_EQ(list.size(), 1u);
   EXPECT_EQ(list[0].change, "--memory.gpu=auto --memory.host=auto");
 }
@@ -138,12 +138,12 @@ TEST(Suggestions, TheRamThatIsToldIsEnoughOnEveryMachine) {
   cpu.host_bytes = 9 * kGiB;
   gpu.host_bytes = 2 * kGiB;
   for (MachineProfile machine : {cpu, gpu}) {
-    const std::vector<Suggestion> list = what_would_fit(typed.config(), model, site_of(machine));
+    const std::vector<Suggestion> list = what_would_fit(typed.config(), model, machine_from_profile(machine));
     const auto told =
         std::find_if(list.begin(), list.end(), [](const Suggestion& s) { return s.change.ends_with(" more RAM"); });
     ASSERT_NE(told, list.end()) << (list.empty() ? "none" : list.front().change);
     machine.host_bytes += parse_bytes(told->change.substr(0, told->change.find(" more")));
-    EXPECT_TRUE(fit(prospect_of(typed.config(), model, site_of(machine)))) << told->change;
+    EXPECT_TRUE(fit(plan_inputs(typed.config(), model, machine_from_profile(machine)))) << told->change;
   }
 }
 
@@ -156,8 +156,8 @@ TEST(Suggestions, AModelFarTooLargeIsToldTheRamItNeeds) {
   const std::string& change = list.back().change;
   ASSERT_TRUE(change.ends_with("more RAM")) << change;
   const int64_t more = parse_bytes(change.substr(0, change.find(" more")));
-  EXPECT_TRUE(fit(prospect_of(config, model, machine_with("3090", 32 * kGiB + more))));
-  EXPECT_FALSE(fit(prospect_of(config, model, machine_with("3090", 32 * kGiB + more * 95 / 100))));
+  EXPECT_TRUE(fit(plan_inputs(config, model, machine_with("3090", 32 * kGiB + more))));
+  EXPECT_FALSE(fit(plan_inputs(config, model, machine_with("3090", 32 * kGiB + more * 95 / 100))));
 }
 
 }  // namespace megatrain

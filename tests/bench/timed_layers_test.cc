@@ -27,7 +27,7 @@ TEST(TimedLayers, OfEveryKindOfDeviceHaveProductsAndAttentionThatGrow) {
 TEST(TimedLayers, OfExpertsHaveTheirProductsAloneInBothDirections) {
   for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
     double before = 0;
-    for (const TimedLayer& layer : expert_products(kind)) {
+    for (const TimedLayer& layer : expert_matmuls(kind)) {
       ASSERT_EQ(layer.calls.size(), 6u) << "gate and up, and down: forward, gradients of the input and of the weights";
       double largest = 0;
       for (const auto& [note, times] : layer.calls) {

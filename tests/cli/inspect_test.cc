@@ -23,9 +23,9 @@ TEST(Inspect, OfAModelCountsWhatItsFilesHold) {
   const RawSafetensors raw(model + "/model.safetensors");
   for (const auto& [name, entry] : raw.header.items()) {
     if (name == "__metadata__") continue;
-    int64_t product = 1;
-    for (const json& side : entry.at("shape")) product *= side.get<int64_t>();
-    elements += product;
+    int64_t matmul = 1;
+    for (const json& side : entry.at("shape")) matmul *= side.get<int64_t>();
+    elements += matmul;
   }
   for (const auto& [kind, count] : told.at("parameters").at("by_kind").items()) kinds += count.get<int64_t>();
   EXPECT_EQ(told.at("parameters").at("total"), elements);

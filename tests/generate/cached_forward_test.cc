@@ -199,21 +199,21 @@ TEST(CachedForward, EveryTokenIsComputedOnceAndLogitsAreMadeForTheLastAlone) {
   TinyModel model("llama_packed");
   OpNotes notes;
   CachedForward forward(*model.device, notes, model.config, model.records, kRoomyCache);
-  const int64_t products = 4 * model.config.layers;  // qkv, o, gate and up, down
-  const int64_t pieces = [&] {                       // the head's matmuls, of one row each
+  const int64_t matmuls = 4 * model.config.layers;  // qkv, o, gate and up, down
+  const int64_t pieces = [&] {                      // the head's matmuls, of one row each
     forward.run({{0, 0, std::vector<int32_t>{1}, true}});
-    return rows_computed(notes) - products;
+    return rows_computed(notes) - matmuls;
   }();
   EXPECT_GE(pieces, 1);
   const std::vector<int32_t> ids(60, 7);
   forward.run({{0, 0, std::span(ids).first(40), true}, {1, 0, std::span(ids).first(9), false}});
-  EXPECT_EQ(rows_computed(notes), 49 * products + pieces);
+  EXPECT_EQ(rows_computed(notes), 49 * matmuls + pieces);
   for (int64_t position = 40; position < 60; ++position) {
     forward.run({{0, position, std::span(ids).first(1), true}});
-    EXPECT_EQ(rows_computed(notes), products + pieces) << "at position " << position;
+    EXPECT_EQ(rows_computed(notes), matmuls + pieces) << "at position " << position;
   }
   forward.run({{1, 9, std::span(ids).first(5), false}});
-  EXPECT_EQ(rows_computed(notes), 5 * products);
+  EXPECT_EQ(rows_computed(notes), 5 * matmuls);
 }
 
 }  // namespace

@@ -30,9 +30,9 @@ std::string reference_q8(const std::vector<float>& x) {
     }
     bytes.append(reinterpret_cast<const char*>(&best), 2);
     for (size_t i = 0; i < 32; ++i) {
-      const auto product = static_cast<float>(double{x[block + i]} * double{inverse});
-      const double size = std::floor(std::fabs(double{product}) + 0.5);  // halves round away from zero
-      bytes += static_cast<char>(static_cast<int8_t>(product < 0 ? -size : size));
+      const auto matmul = static_cast<float>(double{x[block + i]} * double{inverse});
+      const double size = std::floor(std::fabs(double{matmul}) + 0.5);  // halves round away from zero
+      bytes += static_cast<char>(static_cast<int8_t>(matmul < 0 ? -size : size));
     }
   }
   return bytes;

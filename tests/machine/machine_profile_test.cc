@@ -27,7 +27,7 @@ MachineProfile measured_profile() {
           .disk_write_bytes_per_s = 3.5e9,
           .disk_both_bytes_per_s = 7e9,
           .int8_updates_per_s = 3e9,
-          .product_rates = {{1e9, 50e12}, {1e12, 350e12}},
+          .matmul_rates = {{1e9, 50e12}, {1e12, 350e12}},
           .expert_rates = {{1e9, 300e12}, {5e10, 500e12}},
           .attention_rates = {{512, 100e12}, {8192, 220e12}},
           .hbm_bytes = 40 * kGiB,

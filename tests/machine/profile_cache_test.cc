@@ -3,7 +3,7 @@
 
 #include "megatrain/base/units.h"
 #include "megatrain/model/presets.h"
-#include "megatrain/train/site.h"
+#include "megatrain/train/planned_machine.h"
 #include "tests/support/fixtures.h"
 
 namespace megatrain {
@@ -14,7 +14,7 @@ MachineProfile measured() {
   MachineProfile profile;
   profile.name = "some GPU";
   profile.measured_on = "2026-11-16";
-  profile.product_rates = {{1e9, 100e12}, {1e12, 500e12}};
+  profile.matmul_rates = {{1e9, 100e12}, {1e12, 500e12}};
   profile.attention_rates = {{1024, 200e12}, {8192, 400e12}};
   return profile;
 }

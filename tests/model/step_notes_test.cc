@@ -24,7 +24,7 @@ ModelConfig tiny() {
   return parse_model_config(json, "tiny");
 }
 
-double product_flops(const std::vector<OpNote>& notes) {
+double matmul_flops(const std::vector<OpNote>& notes) {
   double sum = 0;
   for (const OpNote& note : notes) {
     if (!std::holds_alternative<AttentionForward>(note) && !std::holds_alternative<AttentionBackward>(note))
@@ -36,7 +36,7 @@ double product_flops(const std::vector<OpNote>& notes) {
 double attention_flops(const std::vector<OpNote>& notes) {
   double sum = 0;
   for (const OpNote& note : notes) sum += note_flops(note);
-  return sum - product_flops(notes);
+  return sum - matmul_flops(notes);
 }
 
 }  // namespace
@@ -48,10 +48,10 @@ TEST(StepNotes, ProductsOfAKeptStepAreSixFlopsAMatrixElementAndToken) {
   const double block =
       static_cast<double>(model.hidden * (model.qkv_dim() + 3 * model.ff) + model.q_dim() * model.hidden);
   const double matrices = static_cast<double>(model.layers) * block + static_cast<double>(model.vocab * model.hidden);
-  EXPECT_EQ(product_flops(notes.keeping()), 6.0 * 48 * matrices);
+  EXPECT_EQ(matmul_flops(notes.keeping()), 6.0 * 48 * matrices);
   // recomputing repeats each block's matmuls except the last, whose output backward does not need
-  const double again = static_cast<double>(model.layers) * (block - static_cast<double>(model.hidden * model.ff));
-  EXPECT_EQ(product_flops(notes.recomputing()), 6.0 * 48 * matrices + 2.0 * 48 * again);
+  const double repeated = static_cast<double>(model.layers) * (block - static_cast<double>(model.hidden * model.ff));
+  EXPECT_EQ(matmul_flops(notes.recomputing()), 6.0 * 48 * matrices + 2.0 * 48 * repeated);
 }
 
 TEST(StepNotes, AttentionIsCausalPerSequence) {
@@ -67,8 +67,8 @@ TEST(StepNotes, EveryBlockMakesTheSameCalls) {
   std::map<std::string, int> count;
   for (const OpNote& note : notes.backward) ++count[note_text(note)];
   for (const auto& [text, times] : count) EXPECT_EQ(times % 3, 0) << text;
-  const auto has_products = [](const OpNote& note) { return note_flops(note) > 0; };
-  EXPECT_EQ(std::count_if(notes.forward.begin(), notes.forward.end(), has_products), 3 * 5);
+  const auto has_matmuls = [](const OpNote& note) { return note_flops(note) > 0; };
+  EXPECT_EQ(std::count_if(notes.forward.begin(), notes.forward.end(), has_matmuls), 3 * 5);
 }
 
 TEST(StepNotes, AWindowMakesAnotherCall) {

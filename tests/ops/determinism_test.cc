@@ -156,7 +156,7 @@ TEST(CpuOpsBits, ARowOfAProductDoesNotDependOnHowManyRowsThereAre) {
       const Tensor x = h.filled(dtype, rows, in, h.random(rows * in, dtype));
       const Tensor weight = h.filled(dtype, out, in, h.random(out * in, dtype));
       const Tensor grad = h.filled(dtype, rows, out, h.random(rows * out, dtype));
-      const auto products = [&](int64_t count) {
+      const auto matmuls = [&](int64_t count) {
         const Tensor y = h.poisoned(dtype, count, out), grad_x = h.poisoned(dtype, count, in);
         h.ops.linear_forward(
             h.stream,
@@ -166,9 +166,9 @@ TEST(CpuOpsBits, ARowOfAProductDoesNotDependOnHowManyRowsThereAre) {
         h.stream.synchronize();
         return std::pair{h.read(y), h.read(grad_x)};
       };
-      const auto all = products(rows);
+      const auto all = matmuls(rows);
       for (int64_t count : {1, 7, 64, 100, 129}) {
-        const auto some = products(count);
+        const auto some = matmuls(count);
         EXPECT_EQ(rows_of(all.first, rows, 0, count), some.first) << count;
         EXPECT_EQ(rows_of(all.second, rows, 0, count), some.second) << count;
       }

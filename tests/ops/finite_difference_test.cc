@@ -131,8 +131,8 @@ TEST(CpuOps, AnEmbeddingsScaleIsRoundedToTheWeightsDtypeAndItsProductOnce) {
   for (int64_t t = 0; t < c.tokens; ++t) {
     const int64_t row = static_cast<int64_t>(r.in.at("index")[t]);
     for (int64_t i = 0; i < c.hidden; ++i) {
-      const float product = static_cast<float>(r.in.at("table")[row * c.hidden + i]) * c.scale;
-      ASSERT_EQ(r.out.at("out")[t * c.hidden + i], to_float(to_bf16(product)));
+      const float matmul = static_cast<float>(r.in.at("table")[row * c.hidden + i]) * c.scale;
+      ASSERT_EQ(r.out.at("out")[t * c.hidden + i], to_float(to_bf16(matmul)));
     }
   }
 }

@@ -203,8 +203,8 @@ TEST(OpNotes, OfExpertsCostWhatEqualLoadsWould) {
   for (size_t i = 0; i < notes.size(); ++i) {
     EXPECT_EQ(note_text(notes[i]), texts[i]);
     EXPECT_EQ(is_forward_call(notes[i]), forward[i]) << texts[i];
-    const bool product = i >= 4 && i <= 6;
-    EXPECT_EQ(note_flops(notes[i]), product ? 2.0 * 20 * 16 * 8 : 0.0) << texts[i];
+    const bool matmul = i >= 4 && i <= 6;
+    EXPECT_EQ(note_flops(notes[i]), matmul ? 2.0 * 20 * 16 * 8 : 0.0) << texts[i];
     EXPECT_GT(note_bytes(notes[i]), 0) << texts[i];
   }
   EXPECT_EQ(note_bytes(notes[3]), 2.0 * 20 * (8 + 8));

@@ -57,9 +57,9 @@ inline Values reference(const LinearCase& c, const Values& in) {
   Vector out(static_cast<size_t>(c.rows * c.out));
   for (int64_t t = 0; t < c.rows; ++t) {
     for (int64_t n = 0; n < c.out; ++n) {
-      double product = 0;
-      for (int64_t k = 0; k < c.in; ++k) product += x[t * c.in + k] * weight[n * c.in + k];
-      out[t * c.out + n] = static_cast<double>(c.scale) * product + (c.bias ? in.at("bias")[n] : 0) +
+      double matmul = 0;
+      for (int64_t k = 0; k < c.in; ++k) matmul += x[t * c.in + k] * weight[n * c.in + k];
+      out[t * c.out + n] = static_cast<double>(c.scale) * matmul + (c.bias ? in.at("bias")[n] : 0) +
                            (c.accumulate ? in.at("residual")[t * c.out + n] : 0);
     }
   }

@@ -326,16 +326,16 @@ inline OpRun run(Harness& h, const GatedCase& c, uint64_t seed) {
   h.launch(r.seconds["forward"], [&] {
     h.ops.gated_forward(h.stream, {.gate_up = gate_up.view, .out = out.view, .activation = c.activation});
   });
-  const Tensor again = h.poisoned(c.dtype, c.rows, c.size);
+  const Tensor repeated = h.poisoned(c.dtype, c.rows, c.size);
   h.launch(r.seconds["backward"], [&] {
     h.ops.gated_backward(h.stream, {.gate_up = gate_up.view,
                                     .grad_out = grad_out.view,
                                     .grad_gate_up = grad.view,
-                                    .out = again.view,
+                                    .out = repeated.view,
                                     .activation = c.activation});
   });
   r.out["out"] = h.read(out);
-  EXPECT_EQ(h.read(again), r.out["out"]) << "backward repeats the forward's output bit for bit";
+  EXPECT_EQ(h.read(repeated), r.out["out"]) << "backward repeats the forward's output bit for bit";
   r.out["grad_gate_up"] = h.read(grad);
   return r;
 }

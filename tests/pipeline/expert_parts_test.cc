@@ -54,8 +54,8 @@ TEST(ExpertParts, NeedOneRecordAtATime) {
   }
   EXPECT_NEAR(forward, one.forward_flops, 1e-6 * one.forward_flops);
   EXPECT_NEAR(backward, one.backward_flops, 1e-6 * one.backward_flops);
-  EXPECT_EQ(one.carried_bytes, 0);
-  EXPECT_GT(several.carried_bytes, 0);
+  EXPECT_EQ(one.between_parts_bytes, 0);
+  EXPECT_GT(several.between_parts_bytes, 0);
   EXPECT_LT(w.workspace_bytes, whole.workload().workspace_bytes);
 }
 
@@ -122,7 +122,7 @@ TEST(ExpertParts, TakeTheMemoryThatThePlanSaid) {
     const auto trainer = tiny.trainer(plan);
     const MemoryNeed need = memory_need(w, plan);
     const int64_t widest = *std::max_element(plan.sweeps.begin(), plan.sweeps.end());
-    EXPECT_EQ(need.bytes_of(ResourceKind::carried), widest * round_up(w.phase(1).carried_bytes, 256));
+    EXPECT_EQ(need.bytes_of(ResourceKind::between_parts), widest * round_up(w.phase(1).between_parts_bytes, 256));
     EXPECT_EQ(tiny.machine().device->ledger().bytes(), need.hbm_bytes());
     EXPECT_EQ(tiny.machine().device->host_ledger().bytes(), need.host_bytes());
   }

@@ -206,9 +206,9 @@ TEST_P(Freezing, FrozenRecordsHaveNoGradientActionsAndBackwardStopsAtTheLowestTr
     }
     for (int64_t record = 0; record < w.record_count(); ++record) EXPECT_EQ(updated[record], w.is_trained(record));
     for (int64_t block = 1; block < w.head_phase(); ++block) {
-      const bool again = block >= w.first_trained_phase() && block + 1 < w.head_phase() &&
-                         plan.above_boundary(block + 1, w.first_trained_phase()) > 0;
-      EXPECT_EQ(forward[block], w.micro_batches * (again ? 2 : 1));
+      const bool repeated = block >= w.first_trained_phase() && block + 1 < w.head_phase() &&
+                            plan.above_boundary(block + 1, w.first_trained_phase()) > 0;
+      EXPECT_EQ(forward[block], w.micro_batches * (repeated ? 2 : 1));
     }
   }
 }

@@ -107,9 +107,15 @@ class Performed {
 // a phase without a router, one that keeps nothing, for a gradient that stays where it was summed, or the head in an
 // evaluation.
 bool may_be_missing(ActionKind kind, Operand as) {
-  static const std::set<Operand> in_phases = {
-      Operand::x,       Operand::y,       Operand::grad_x,        Operand::grad_y,       Operand::kept,
-      Operand::carried, Operand::rounded, Operand::router_counts, Operand::router_slopes};
+  static const std::set<Operand> in_phases = {Operand::x,
+                                              Operand::y,
+                                              Operand::grad_x,
+                                              Operand::grad_y,
+                                              Operand::kept,
+                                              Operand::between_parts,
+                                              Operand::rounded,
+                                              Operand::router_counts,
+                                              Operand::router_slopes};
   if (kind == ActionKind::balance_experts) return false;
   return in_phases.contains(as);
 }

@@ -223,10 +223,10 @@ Workload long_workload(uint64_t seed) {
   Workload w = some_workload(seed);
   for (int64_t p = 1; p < w.head_phase(); ++p) {
     PhaseWork& phase = w.phases[static_cast<size_t>(p)];
-    const double products = phase.forward_flops, all = 2 * products;
+    const double matmuls = phase.forward_flops, all = 2 * matmuls;
     const int64_t input = w.activation_bytes(p);
-    phase.levels = block_levels({0, input, 3 * input, 8 * input, 12 * input}, {all, products, products / 2, 0, 0},
-                                {0, products, all - products / 2, products, products});
+    phase.levels = block_levels({0, input, 3 * input, 8 * input, 12 * input}, {all, matmuls, matmuls / 2, 0, 0},
+                                {0, matmuls, all - matmuls / 2, matmuls, matmuls});
     phase.forward_flops = all;
     phase.backward_flops = 2 * all;
   }

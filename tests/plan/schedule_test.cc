@@ -67,7 +67,7 @@ TEST(Schedule, EveryPhaseRunsByTheSameKindsOfActionAndItsGradientsLeaveOnce) {
         if (head) {
           EXPECT_TRUE(w.phase(action.phase).ends);
         }
-        if (head || (action.kind == ActionKind::forward && !action.again)) {
+        if (head || (action.kind == ActionKind::forward && !action.repeated)) {
           ++forward[action.phase];
           EXPECT_EQ(action.has(Operand::x), w.phase(action.phase).has_input());
           EXPECT_EQ(action.has(Operand::rows), w.phase(action.phase).looks_up >= 0);

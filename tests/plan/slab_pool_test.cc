@@ -52,7 +52,7 @@ TEST(SlabPool, AMovedLeaseReturnsItsSlabOnce) {
     EXPECT_TRUE(moved.held());
     EXPECT_TRUE(pool.empty());
   }
-  const Lease again = pool.acquire();
+  const Lease repeated = pool.acquire();
   EXPECT_TRUE(pool.empty());
 }
 

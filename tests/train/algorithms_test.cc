@@ -18,10 +18,10 @@ class AlgorithmsTest : public testing::Test {
   AlgorithmTable tune(const AlgorithmCache& cache, const std::string& fresh) {
     return tune_with_cache(cache, [&](const AlgorithmTable& known) {
       AlgorithmTable chosen;
-      for (const char* product : {"a", "b"}) {
-        const auto found = known.find(product);
+      for (const char* matmul : {"a", "b"}) {
+        const auto found = known.find(matmul);
         if (found != known.end() && found->second == "damaged") fail_input("refused");
-        chosen[product] = found == known.end() ? fresh : found->second;
+        chosen[matmul] = found == known.end() ? fresh : found->second;
       }
       return chosen;
     });

@@ -18,12 +18,12 @@ namespace {
 // lengths form stretches, and within a stretch a longer sequence never fits if a shorter one does not.
 class Lengths {
  public:
-  Lengths(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored,
+  Lengths(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned, const TensorTypes& stored,
           const Budgets& budgets, int64_t experts_per_record)
       : tried_(config),
         model_(model),
         kinds_(one_layer_of_each_kind(model)),
-        site_(site),
+        planned_(planned),
         stored_(stored),
         budgets_(budgets),
         experts_per_record_(experts_per_record),
@@ -79,7 +79,7 @@ class Lengths {
       tried_.seq_len = grains * kContextGrain;
       identity.micro_tokens = tried_.seq_len;
       const int64_t chunk_now = mlp_chunk_of(tried_);
-      const int64_t scratch_now = scratch_bytes(ops_shape(tried_, model_, identity), site_);
+      const int64_t scratch_now = scratch_bytes(ops_shape(tried_, model_, identity), planned_);
       if (head || chunk_now < chunk || scratch_now < scratch) {
         const int64_t workspace = workspace_bytes();
         stretches_.push_back({grains, workspace + scratch_now});
@@ -99,22 +99,22 @@ class Lengths {
 
   Workload workload(int64_t grains) {
     tried_.seq_len = grains * kContextGrain;
-    return make_workload(tried_, model_, make_identity(tried_, model_), site_, stored_, experts_per_record_);
+    return make_workload(tried_, model_, make_identity(tried_, model_), planned_, stored_, experts_per_record_);
   }
-  bool fits(int64_t grains) { return can_fit(workload(grains), budgets_, site_.profile); }
+  bool fits(int64_t grains) { return can_fit(workload(grains), budgets_, planned_.profile); }
   // Assuming this much workspace and scratch.
   bool fits(int64_t grains, int64_t bytes) {
     Workload w = workload(grains);
     w.workspace_bytes = 0;
     w.scratch_bytes = bytes;
     w.generation_bytes = std::max<int64_t>(0, w.generation_bytes - bytes);  // the workspace is lent to generation
-    return can_fit(w, budgets_, site_.profile);
+    return can_fit(w, budgets_, planned_.profile);
   }
 
   TrainConfig tried_;
   const ModelConfig& model_;
   ModelConfig kinds_;
-  const Site& site_;
+  const PlannedMachine& planned_;
   const TensorTypes& stored_;
   const Budgets& budgets_;
   int64_t experts_per_record_;
@@ -124,13 +124,14 @@ class Lengths {
 
 }  // namespace
 
-int64_t longest_context(const TrainConfig& config, const ModelConfig& model, const Site& site,
+int64_t longest_context(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned,
                         const TensorTypes& stored) {
   TrainConfig tried = config;
-  if (!drop_budgets_beyond(site, tried).empty()) return 0;
-  const Budgets budgets = make_budgets(tried, site);
-  Site bounded = site;  // bound the scratch arithmetically instead of querying the GPU's libraries for every length
-  if (site.gpu) bounded.ops = nullptr;
+  if (!drop_budgets_beyond(planned, tried).empty()) return 0;
+  const Budgets budgets = make_budgets(tried, planned);
+  PlannedMachine bounded =
+      planned;  // bound the scratch arithmetically instead of querying the GPU's libraries for every length
+  if (planned.gpu) bounded.ops = nullptr;
   tried.micro_batch = 1;
   const DType dtype = make_identity(tried, model).dtype;
   int64_t grains = 0;

@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "megatrain/advice/prospect.h"
+#include "megatrain/advice/plan_inputs.h"
 #include "megatrain/base/units.h"
 #include "megatrain/plan/budgets.h"
-#include "megatrain/train/site.h"
+#include "megatrain/train/planned_machine.h"
 
 namespace megatrain {
 
@@ -47,8 +47,8 @@ struct Changed {
 class Suggestions {
  public:
   // Further changes are appended to the options of `base`.
-  Suggestions(Changed base, const ModelConfig& model, const Site& site, const TensorTypes& stored)
-      : base_(std::move(base)), model_(model), site_(site), stored_(stored), given_(prospect(base_)) {}
+  Suggestions(Changed base, const ModelConfig& model, const PlannedMachine& planned, const TensorTypes& stored)
+      : base_(std::move(base)), model_(model), planned_(planned), stored_(stored), given_(inputs(base_)) {}
 
   std::vector<Suggestion> take() {
     if (fit(given_)) {  // the earlier changes are enough
@@ -76,24 +76,24 @@ class Suggestions {
     return change;
   }
 
-  Prospect prospect(const Changed& change) const { return prospect_of(change.config, model_, site_, stored_, true); }
+  PlanInputs inputs(const Changed& change) const { return plan_inputs(change.config, model_, planned_, stored_, true); }
 
   // Reports the speed from a complete plan of the changed configuration; the search itself plans quickly.
-  void push(const Changed& change, const Site& site) {
+  void push(const Changed& change, const PlannedMachine& planned) {
     if (list_.size() >= kMost) return;
-    const auto found = fit(prospect_of(change.config, model_, site, stored_));
+    const auto found = fit(plan_inputs(change.config, model_, planned, stored_));
     if (found)
       list_.push_back({.change = change.options, .note = change.note, .tokens_per_s = found->outlook.tokens_per_s});
   }
-  void push(const Changed& change) { push(change, site_); }
+  void push(const Changed& change) { push(change, planned_); }
   bool fits(const Changed& change) {
-    const bool found = fit(prospect(change)).has_value();
+    const bool found = fit(inputs(change)).has_value();
     if (found) push(change);
     return found;
   }
 
   std::optional<Fit> fit_with(int64_t Budgets::*budget, int64_t bytes) const {
-    Prospect given = given_;
+    PlanInputs given = given_;
     given.budgets.*budget = bytes;
     return fit(given);
   }
@@ -124,13 +124,13 @@ class Suggestions {
     smaller_chunks(nearest);
     if (list_.empty() && !nearest) smaller_batch(nearest);
     shorter_sequences(nearest);
-    if (list_.empty() && nearest) list_ = Suggestions(*nearest, model_, site_, stored_).take();
+    if (list_.empty() && nearest) list_ = Suggestions(*nearest, model_, planned_, stored_).take();
   }
 
   // Whether a change makes the device's memory suffice. It is suggested only if the host's memory suffices too.
   bool makes_room(const Changed& change, std::optional<Changed>& nearest) {
     if (fits(change)) return true;
-    Prospect roomy = prospect(change);
+    PlanInputs roomy = inputs(change);
     roomy.budgets.host_bytes = kUnlimited;
     if (!fit(roomy)) return false;
     if (!nearest) nearest = change;
@@ -138,7 +138,7 @@ class Suggestions {
   }
 
   void raise_gpu(std::optional<Changed>& nearest) {
-    const int64_t most = site_.budgets.gpu_bytes;
+    const int64_t most = planned_.budgets.gpu_bytes;
     if (given_.budgets.gpu_bytes >= most) return;
     if (const auto enough = least(&Budgets::gpu_bytes, most)) {
       push(with_budget("memory.gpu", &TrainConfig::Memory::gpu_bytes, *enough));
@@ -206,7 +206,7 @@ class Suggestions {
   }
 
   void raise_host() {
-    const int64_t most = site_.budgets.host_bytes;
+    const int64_t most = planned_.budgets.host_bytes;
     if (given_.budgets.host_bytes >= most) return;
     if (const auto enough = least(&Budgets::host_bytes, most))
       push(with_budget("memory.host", &TrainConfig::Memory::host_bytes, *enough));
@@ -214,7 +214,7 @@ class Suggestions {
 
   // Bit-identical results, at the speed of the machine's disk.
   void raise_disk() {
-    const int64_t there = site_.limits.disk_bytes, most = there > 0 ? disk_budget(there) : kUnlimited;
+    const int64_t there = planned_.limits.disk_bytes, most = there > 0 ? disk_budget(there) : kUnlimited;
     if (given_.budgets.disk_bytes >= most) return;
     const auto found = fit_with(&Budgets::disk_bytes, most);
     if (!found) return;
@@ -234,7 +234,7 @@ class Suggestions {
                      joined(base.options, fmt::format("--state.moments={}", moments_name(format.moments))), base.note};
       if (master != base.config.state.master)
         change.options = joined(change.options, fmt::format("--state.master={}", master));
-      if (state_bytes(prospect(change).workload) < now && fits(change)) return true;
+      if (state_bytes(inputs(change).workload) < now && fits(change)) return true;
     }
     return false;
   }
@@ -258,7 +258,7 @@ class Suggestions {
 
   // The smallest RAM of a machine with this host budget.
   int64_t ram_with(int64_t budget) const {
-    const int64_t whole = site_.gpu ? budget : 2 * budget;  // on the CPU device, the device gets the other half
+    const int64_t whole = planned_.gpu ? budget : 2 * budget;  // on the CPU device, the device gets the other half
     int64_t low = whole, high = 2 * whole + 8 * kGiB;
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
@@ -274,38 +274,39 @@ class Suggestions {
   // Suggests more RAM than the machine has.
   void more_ram() {
     const auto enough = least(&Budgets::host_bytes, kUnlimited);
-    if (!enough || *enough <= site_.budgets.host_bytes) return;
-    const int64_t there = site_.limits.host_bytes > 0 ? site_.limits.host_bytes : ram_with(site_.budgets.host_bytes);
+    if (!enough || *enough <= planned_.budgets.host_bytes) return;
+    const int64_t there =
+        planned_.limits.host_bytes > 0 ? planned_.limits.host_bytes : ram_with(planned_.budgets.host_bytes);
     const std::string more = format_bytes_up(ram_with(*enough) - there);
     Changed change = changed(base_.config.memory.host_bytes ? "--memory.host=auto" : "");
     if (!change.options.empty()) change.options += " and ";
     change.options += more + " more RAM";
     change.config.memory.host_bytes.reset();
-    Site larger = site_;
+    PlannedMachine larger = planned_;
     larger.budgets.host_bytes = host_budget(there + parse_bytes(more));
-    if (!site_.gpu) larger.budgets.gpu_bytes = larger.budgets.host_bytes /= 2;
+    if (!planned_.gpu) larger.budgets.gpu_bytes = larger.budgets.host_bytes /= 2;
     push(change, larger);
   }
 
   Changed base_;
   const ModelConfig& model_;
-  const Site& site_;
+  const PlannedMachine& planned_;
   const TensorTypes& stored_;
-  Prospect given_;
+  PlanInputs given_;
   std::vector<Suggestion> list_;
 };
 
 }  // namespace
 
-std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model, const Site& site,
-                                       const TensorTypes& stored) {
+std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model,
+                                       const PlannedMachine& planned, const TensorTypes& stored) {
   Changed base{config, ""};
-  base.options = drop_budgets_beyond(site, base.config);
+  base.options = drop_budgets_beyond(planned, base.config);
   if (!config.plan.empty()) {
     base.config.plan.clear();
     base.options = joined(base.options, "--plan=null");
   }
-  return Suggestions(std::move(base), model, site, stored).take();
+  return Suggestions(std::move(base), model, planned, stored).take();
 }
 
 }  // namespace megatrain

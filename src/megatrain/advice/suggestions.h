@@ -16,7 +16,7 @@ struct Suggestion {
 
 // Up to three changes, nearest first, each of which makes the configuration fit. Each has been planned. `stored` is as
 // for make_model().
-std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model, const Site& site,
-                                       const TensorTypes& stored = {});
+std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model,
+                                       const PlannedMachine& planned, const TensorTypes& stored = {});
 
 }  // namespace megatrain

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/advice/longest_context.h"
-#include "megatrain/advice/prospect.h"
+#include "megatrain/advice/plan_inputs.h"
 #include "megatrain/base/table.h"
 #include "megatrain/base/units.h"
 #include "megatrain/host/parallel.h"
@@ -41,11 +41,11 @@ constexpr int64_t kNoLimit = int64_t{1} << 54;
 // The rows of one model on a machine.
 class ModelFits {
  public:
-  ModelFits(const std::string& name, const TrainConfig& config, bool batch_given, const Site& site)
+  ModelFits(const std::string& name, const TrainConfig& config, bool batch_given, const PlannedMachine& planned)
       : name_(name),
         config_(config),
         batch_given_(batch_given),
-        site_(site),
+        planned_(planned),
         model_(parse_model_config(*preset_config(name), name)),
         stored_(declared_types(model_)) {}
 
@@ -61,7 +61,7 @@ class ModelFits {
 
  private:
   // `micro_tokens` limits micro-batches of several sequences.
-  Prospect prospect(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row) const {
+  PlanInputs inputs(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row) const {
     TrainConfig config = with_state(config_, mode.format);
     config.seq_len = seq_len;
     if (mode.upper_half) config.freeze = lower_half(model_.layers);
@@ -70,9 +70,9 @@ class ModelFits {
       config.micro_batch = 1;
       while (config.micro_batch * 2 * seq_len <= micro_tokens && batch % (config.micro_batch * 2) == 0)
         config.micro_batch *= 2;
-      return prospect_of(config, model_, site_, stored_, true);
+      return plan_inputs(config, model_, planned_, stored_, true);
     };
-    Prospect made = with_batch(batch_given_ ? config_.batch : 1);
+    PlanInputs made = with_batch(batch_given_ ? config_.batch : 1);
     if (!batch_given_) {
       const int64_t tokens = std::min(tokens_to_hide_host_update(made.workload, made.profile), kMostTokens);
       const uint64_t sequences = static_cast<uint64_t>(std::max<int64_t>(tokens / seq_len, 1));
@@ -96,7 +96,7 @@ class ModelFits {
   FitRow row(const Mode& as, const Mode& mode, int64_t seq_len, bool needs = true) const {
     FitRow row;
     for (const int64_t micro_tokens : {kMicroTokens, int64_t{1}}) {  // then one sequence at a time
-      const Prospect made = prospect(mode, seq_len, micro_tokens, row);
+      const PlanInputs made = inputs(mode, seq_len, micro_tokens, row);
       row.mode = as.name;
       if (const auto found = fit(made)) {
         take(row, *found);
@@ -106,7 +106,7 @@ class ModelFits {
       }
     }
     if (!needs) return row;
-    Prospect made = prospect(mode, seq_len, 1, row);
+    PlanInputs made = inputs(mode, seq_len, 1, row);
     row.mode = as.name;
     made.budgets.host_bytes = kNoLimit;
     made.budgets.disk_bytes = 0;
@@ -125,7 +125,7 @@ class ModelFits {
     if (!best.fits) return best;
     TrainConfig alone = with_state(config_, exact->format);
     if (!batch_given_) alone.batch = 1;
-    const int64_t most = std::min(longest_context(alone, model_, site_, stored_), kLongest);
+    const int64_t most = std::min(longest_context(alone, model_, planned_, stored_), kLongest);
     if (FitRow tried = row(as, *exact, std::max(most, config_.seq_len), false); tried.fits) return tried;
     // a step large enough to hide the optimizer may have more sequences than fit at that length
     int64_t low = 0, high = 0;  // doublings known to fit, and the most that might
@@ -146,7 +146,7 @@ class ModelFits {
   std::string name_;
   const TrainConfig& config_;
   bool batch_given_;
-  const Site& site_;
+  const PlannedMachine& planned_;
   ModelConfig model_;
   TensorTypes stored_;
 };
@@ -172,9 +172,9 @@ const std::vector<std::string>& fit_modes() {
 }
 
 std::vector<FitRow> what_fits(const std::vector<std::string>& names, const TrainConfig& config, bool batch_given,
-                              const Site& site) {
+                              const PlannedMachine& planned) {
   std::vector<std::vector<FitRow>> by_model(names.size());
-  Site any_thread = site;  // use the bound for scratch: the library cannot be queried from several threads
+  PlannedMachine any_thread = planned;  // use the bound for scratch: the library cannot be queried from several threads
   any_thread.ops = nullptr;
   parallel_for(static_cast<int>(config.threads), std::ssize(names), [&](int64_t i) {
     const size_t at = static_cast<size_t>(i);

@@ -26,7 +26,7 @@ const std::vector<std::string>& fit_modes();
 // All given presets in all modes, smallest model first. A step has enough tokens to hide the optimizer's update behind
 // compute, unless `batch_given`, and sequences of config.seq_len.
 std::vector<FitRow> what_fits(const std::vector<std::string>& presets, const TrainConfig& config, bool batch_given,
-                              const Site& site);
+                              const PlannedMachine& planned);
 
 // The same as a table with one line per model: tokens/s, or "no".
 std::string what_fits_text(const std::vector<FitRow>& rows);

@@ -56,7 +56,7 @@ DiskRates measure_disk(const std::string& directory, int64_t bytes, double most_
 
 // GEMMs, attention and small ops, measured with the device's own ops on the calls of layers of several sizes.
 struct ComputeRates {
-  RateTable products, experts, attention;
+  RateTable matmuls, experts, attention;
   double small_bytes_per_s = 0;  // norms, RoPE, activations and the loss
   double layer_flops_per_s = 0;  // complete layers of the largest size, small ops included
 };
@@ -71,7 +71,7 @@ struct TimedLayer {
   int64_t seq_len;
 };
 std::vector<TimedLayer> dense_layers(DeviceKind kind);
-std::vector<TimedLayer> expert_products(DeviceKind kind);  // only the expert GEMMs of an MoE layer
+std::vector<TimedLayer> expert_matmuls(DeviceKind kind);  // only the expert GEMMs of an MoE layer
 // only the attention of a layer, over a sequence of many tiles
 std::vector<TimedLayer> long_attention(DeviceKind kind);
 

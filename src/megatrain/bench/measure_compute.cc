@@ -111,8 +111,8 @@ CallSeconds seconds_of(CallTimer& timer, const std::function<void()>& call) {
 
 // How much longer a GEMM takes within a step than alone. A step has lighter work between its GEMMs, so it is taken as
 // the geometric mean of the two.
-double slowdown_within_a_step(const CallSeconds& product) {
-  return std::sqrt(std::max(1.0, product.sustained / product.alone));
+double slowdown_within_a_step(const CallSeconds& matmul) {
+  return std::sqrt(std::max(1.0, matmul.sustained / matmul.alone));
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ std::vector<TimedLayer> dense_layers(DeviceKind kind) {
   return layers;
 }
 
-std::vector<TimedLayer> expert_products(DeviceKind kind) {
+std::vector<TimedLayer> expert_matmuls(DeviceKind kind) {
   constexpr int64_t kHead = 64;  // for attention, whose calls are left out
   std::vector<TimedLayer> layers;
   for (const ExpertSize& size : expert_sizes_of(kind)) {
@@ -167,12 +167,12 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
   };
   for (const auto& [calls, seq_len] : dense_layers(device.kind())) {
     if (now_s() - start + expected_s(calls) > most_s) break;
-    std::vector<OpNote> products;
+    std::vector<OpNote> matmuls;
     for (const auto& [note, times] : calls) {
-      if (note_flops(note) > 0) products.push_back(note);
+      if (note_flops(note) > 0) matmuls.push_back(note);
     }
-    machine.ops->tune(products, {});
-    Total product, attention, small, layer;
+    machine.ops->tune(matmuls, {});
+    Total matmul, attention, small, layer;
     for (const auto& [note, times] : calls) {
       const OpNote placed = memory.place(note);
       const double seconds = timer.median_s([&] { run_note(*machine.ops, *stream, placed); }, kMachineSamples);
@@ -181,13 +181,13 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
       if (attention_length(note)) {
         attention.add(of_note, seconds, times);
       } else if (of_note > 0) {
-        product.add(of_note, seconds, times);
+        matmul.add(of_note, seconds, times);
         if (!heaviest || of_note > note_flops(*heaviest)) heaviest = note;
       } else {
         small.add(note_bytes(note), seconds, times);
       }
     }
-    rates.products.push_back({product.work / static_cast<double>(product.calls), product.rate()});
+    rates.matmuls.push_back({matmul.work / static_cast<double>(matmul.calls), matmul.rate()});
     const double length = static_cast<double>(seq_len);
     if (rates.attention.empty() || rates.attention.back().size < length)
       rates.attention.push_back({length, attention.rate()});
@@ -203,18 +203,18 @@ ComputeRates measure_compute(Machine& machine, double most_s) {
     }
     return total;
   };
-  for (const auto& [calls, tokens] : expert_products(device.kind())) {
+  for (const auto& [calls, tokens] : expert_matmuls(device.kind())) {
     if (now_s() - start + expected_s(calls) > most_s) break;
     double of_one = 0;  // flops of one expert
     for (const auto& [note, times] : calls)
       of_one += note_flops(note) / static_cast<double>(*expert_count(note)) * static_cast<double>(times);
-    const Total products = all_of(calls, [&](const auto& call) { return timer.median_s(call, kMachineSamples); });
-    rates.experts.push_back({of_one / static_cast<double>(products.calls), products.rate()});
+    const Total matmuls = all_of(calls, [&](const auto& call) { return timer.median_s(call, kMachineSamples); });
+    rates.experts.push_back({of_one / static_cast<double>(matmuls.calls), matmuls.rate()});
   }
   if (heaviest) {
     const OpNote placed = memory.place(*heaviest);
     const double slowdown = slowdown_within_a_step(seconds_of(timer, [&] { run_note(*machine.ops, *stream, placed); }));
-    for (RateTable* table : {&rates.products, &rates.experts, &rates.attention}) {
+    for (RateTable* table : {&rates.matmuls, &rates.experts, &rates.attention}) {
       for (RatePoint& point : *table) point.per_s /= slowdown;
     }
     rates.layer_flops_per_s /= slowdown;

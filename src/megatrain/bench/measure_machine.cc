@@ -53,7 +53,7 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
   const ComputeRates compute = measure_compute(machine, compute_s);
   profile.flops_per_s = compute.layer_flops_per_s;
   profile.hbm_bytes_per_s = compute.small_bytes_per_s;
-  profile.product_rates = compute.products;
+  profile.matmul_rates = compute.matmuls;
   profile.expert_rates = compute.experts;
   profile.attention_rates = compute.attention;
 

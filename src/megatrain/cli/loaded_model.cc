@@ -17,7 +17,7 @@
 #include "megatrain/model/load_weights.h"
 #include "megatrain/run/best_model.h"
 #include "megatrain/run/run_files.h"
-#include "megatrain/train/site.h"
+#include "megatrain/train/planned_machine.h"
 
 namespace megatrain {
 
@@ -110,7 +110,7 @@ Prompt LoadedModel::chat_prompt(const nlohmann::ordered_json& messages, const st
 
 // Device memory that this process may still use.
 int64_t LoadedModel::device_memory() const {
-  const int64_t budget = make_budgets(settings_, site_here(machine_, settings_.threads)).gpu_bytes;
+  const int64_t budget = make_budgets(settings_, this_machine(machine_, settings_.threads)).gpu_bytes;
   if (machine_.device->kind() == DeviceKind::cpu) return budget;
   constexpr int64_t kLoadedLater = 192 * kMiB;  // kernels are loaded when they are first called
   return budget - machine_.device->memory_used() - kLoadedLater;

@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include "megatrain/advice/longest_context.h"
-#include "megatrain/advice/prospect.h"
+#include "megatrain/advice/plan_inputs.h"
 #include "megatrain/advice/suggestions.h"
 #include "megatrain/advice/what_fits.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
-#include "megatrain/cli/planned_site.h"
+#include "megatrain/cli/machine_to_plan.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
@@ -67,7 +67,7 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
   return list;
 }
 
-nlohmann::json describe(const Prospect& p, const Plan& plan, const Outlook& o) {
+nlohmann::json describe(const PlanInputs& p, const Plan& plan, const Outlook& o) {
   nlohmann::json recompute = nlohmann::json::array();
   for (int64_t phase = 1; phase < p.workload.head_phase(); ++phase)
     recompute.push_back(p.workload.phase(phase).level(plan.phase(phase).keep).recomputed);
@@ -129,10 +129,10 @@ int print_what_fits(const Arguments& arguments) {
   const TrainConfig config =
       parse_config("", "plan --what-fits", arguments.overrides(), {.model = false, .data = false, .steps = false});
   const bool batch_given = arguments.overrides("batch");
-  const PlannedSite planned = planned_site(arguments, config);
-  const Budgets budgets = make_budgets(config, planned.site);
-  const std::vector<FitRow> rows = what_fits(preset_names(), config, batch_given, planned.site);
-  const MachineProfile& machine = planned.site.profile;
+  const MachineToPlan planned = machine_to_plan(arguments, config);
+  const Budgets budgets = make_budgets(config, planned.planned);
+  const std::vector<FitRow> rows = what_fits(preset_names(), config, batch_given, planned.planned);
+  const MachineProfile& machine = planned.planned.profile;
   if (arguments.json()) {
     nlohmann::json list = nlohmann::json::array();
     for (const FitRow& row : rows)
@@ -159,7 +159,7 @@ int print_what_fits(const Arguments& arguments) {
 }
 
 struct Planned {
-  Prospect prospect;
+  PlanInputs inputs;
   Plan plan;
   std::vector<std::string> changes;  // what was reduced to make it fit
   Outlook outlook = {};
@@ -168,17 +168,17 @@ struct Planned {
 
 // A random plan that fits: the seed's own, or the first that fits of a series starting there. Every 100 tries the
 // grouping of experts into records is drawn again.
-Planned random_plan_within(const Target& target, const Site& site, uint64_t seed) {
+Planned random_plan_within(const Target& target, const PlannedMachine& planned, uint64_t seed) {
   constexpr uint64_t kGroups = 10, kTries = 100, kStride = uint64_t{1} << 32;
   for (uint64_t i = 0; i < kGroups * kTries; i += kTries) {
     const int64_t group = random_group(target.model, seed + i * kStride);
-    const Prospect p = prospect_of_group(target.config, target.model, site, target.stored, group);
+    const PlanInputs p = plan_inputs_of_group(target.config, target.model, planned, target.stored, group);
     for (uint64_t k = 0; k < kTries; ++k) {
       const Plan plan = random_plan(p.workload, seed + (i + k) * kStride);
       const MemoryNeed need = memory_need(p.workload, plan);
       if (need.hbm_bytes() <= p.budgets.gpu_bytes && need.host_bytes() <= p.budgets.host_bytes &&
           need.disk_bytes() <= p.budgets.disk_bytes)
-        return {.prospect = p, .plan = plan, .changes = {}};
+        return {.inputs = p, .plan = plan, .changes = {}};
     }
   }
   fail(ExitCode::cannot_fit,
@@ -187,21 +187,21 @@ Planned random_plan_within(const Target& target, const Site& site, uint64_t seed
 }
 
 // Throws Error(cannot_fit).
-Planned plan_target(const Arguments& arguments, const Target& target, const Site& site) {
+Planned plan_target(const Arguments& arguments, const Target& target, const PlannedMachine& planned) {
   warn_of_long_sequences(target.config, target.model);
   Planned made;
   if (const auto seed = arguments.integer("--random")) {
     if (*seed < 0) fail_config(fmt::format("--random is {}; expected a seed of at least 0", *seed));
-    made = random_plan_within(target, site, static_cast<uint64_t>(*seed));
+    made = random_plan_within(target, planned, static_cast<uint64_t>(*seed));
   } else {
-    made.prospect = prospect_of(target.config, target.model, site, target.stored);
+    made.inputs = plan_inputs(target.config, target.model, planned, target.stored);
     made.plan =
-        choose_plan(target.config, made.prospect.workload, made.prospect.budgets, made.prospect.profile, &made.changes);
+        choose_plan(target.config, made.inputs.workload, made.inputs.budgets, made.inputs.profile, &made.changes);
   }
-  const Prospect& p = made.prospect;
+  const PlanInputs& p = made.inputs;
   made.outlook = outlook(p.workload, made.plan, p.profile);
   if (p.workload.micro_batches > 1 && size_matters(p.workload, made.outlook)) {
-    if (const auto small = fit_smallest_step(target.config, target.model, site, target.stored))
+    if (const auto small = fit_smallest_step(target.config, target.model, planned, target.stored))
       made.smallest = small->outlook;
   }
   return made;
@@ -244,7 +244,7 @@ std::string longest_text(int64_t tokens) {
 
 void print_plan(const Planned& made, int64_t longest, std::optional<double> price, const PlannedFiles& files,
                 bool as_json) {
-  const Prospect& p = made.prospect;
+  const PlanInputs& p = made.inputs;
   const Outlook& o = made.outlook;
   const int64_t small_tokens = p.workload.micro_tokens;
   if (!as_json) {
@@ -313,11 +313,11 @@ int verb_plan(const Arguments& arguments) {
                                     arguments.integer("--layers"));
   const std::optional<double> price = arguments.number("--price");
   check_price(price);
-  const PlannedSite planned = planned_site(arguments, target.config);
-  const auto longest = [&] { return longest_context(target.config, target.model, planned.site, target.stored); };
+  const MachineToPlan planned = machine_to_plan(arguments, target.config);
+  const auto longest = [&] { return longest_context(target.config, target.model, planned.planned, target.stored); };
   try {
-    const Planned made = plan_target(arguments, target, planned.site);
-    PlannedFiles files{.need = disk_of(target, memory_need(made.prospect.workload, made.plan).disk_bytes())};
+    const Planned made = plan_target(arguments, target, planned.planned);
+    PlannedFiles files{.need = disk_of(target, memory_need(made.inputs.workload, made.plan).disk_bytes())};
     if (!arguments.option("--machine")) files.free_of = free_space;
     // a model alone does not say where a run would write
     if (files.free_of && names_configuration(arguments.plain()[0])) files.problem = disk_problem(files.need);
@@ -327,8 +327,8 @@ int verb_plan(const Arguments& arguments) {
     return static_cast<int>(ExitCode::cannot_fit);
   } catch (const Error& error) {
     if (error.code() != ExitCode::cannot_fit) throw;
-    print_misfit(error.what(), what_would_fit(target.config, target.model, planned.site, target.stored), longest(),
-                 planned.site.profile, arguments.json());
+    print_misfit(error.what(), what_would_fit(target.config, target.model, planned.planned, target.stored), longest(),
+                 planned.planned.profile, arguments.json());
     return static_cast<int>(error.code());
   }
 }

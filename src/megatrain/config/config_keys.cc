@@ -382,8 +382,8 @@ std::string nearest_config_key(const std::string& unknown) {
   for (const ConfigKey& key : config_keys()) {
     const std::string section = config_section(key.name);
     if (!section.empty()) nearest.consider(section);
-    std::stringstream habits(key.habits);
-    for (std::string habit; habits >> habit;) nearest.consider(habit, key.name);
+    std::stringstream other_names(key.other_names);
+    for (std::string habit; other_names >> habit;) nearest.consider(habit, key.name);
   }
   return nearest.found();
 }

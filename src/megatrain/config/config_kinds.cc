@@ -82,10 +82,10 @@ std::string dataset_problem(const ConfigText& value) {
 }
 
 template <class Number>
-ConfigKey length_key_of(const char* name, const char* habits, const char* accepts, const char* help, Number most,
+ConfigKey length_key_of(const char* name, const char* other_names, const char* accepts, const char* help, Number most,
                         ConfigField<Number> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = accepts,
           .help = help,
           .read =
@@ -102,9 +102,9 @@ ConfigKey length_key_of(const char* name, const char* habits, const char* accept
 
 }  // namespace
 
-ConfigKey path_key(const char* name, const char* habits, const char* help, ConfigField<std::string> field) {
+ConfigKey path_key(const char* name, const char* other_names, const char* help, ConfigField<std::string> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = "a path",
           .help = help,
           .path = true,
@@ -119,10 +119,10 @@ ConfigKey path_key(const char* name, const char* habits, const char* help, Confi
               }};
 }
 
-ConfigKey choice_key(const char* name, const char* habits, std::vector<std::string> choices, const char* help,
+ConfigKey choice_key(const char* name, const char* other_names, std::vector<std::string> choices, const char* help,
                      ConfigField<std::string> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = fmt::format("{}", fmt::join(choices, " or ")),
           .help = help,
           .choices = choices,
@@ -134,10 +134,10 @@ ConfigKey choice_key(const char* name, const char* habits, std::vector<std::stri
           .write = [field](const TrainConfig& config) { return value_of(field, config); }};
 }
 
-ConfigKey integer_key(const char* name, const char* habits, int64_t least, int64_t most, const char* help,
+ConfigKey integer_key(const char* name, const char* other_names, int64_t least, int64_t most, const char* help,
                       ConfigField<int64_t> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = fmt::format("a whole number from {} to {}", least, most),
           .help = help,
           .read =
@@ -148,9 +148,9 @@ ConfigKey integer_key(const char* name, const char* habits, int64_t least, int64
           .write = [field](const TrainConfig& config) { return std::to_string(value_of(field, config)); }};
 }
 
-ConfigKey natural_key(const char* name, const char* habits, const char* help, ConfigField<uint64_t> field) {
+ConfigKey natural_key(const char* name, const char* other_names, const char* help, ConfigField<uint64_t> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = fmt::format("a whole number from 0 to {}", std::numeric_limits<uint64_t>::max()),
           .help = help,
           .read = [field](TrainConfig& config,
@@ -158,10 +158,10 @@ ConfigKey natural_key(const char* name, const char* habits, const char* help, Co
           .write = [field](const TrainConfig& config) { return std::to_string(value_of(field, config)); }};
 }
 
-ConfigKey real_key(const char* name, const char* habits, ConfigInterval in, const char* help,
+ConfigKey real_key(const char* name, const char* other_names, ConfigInterval in, const char* help,
                    ConfigField<double> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = fmt::format("a number from {} {} {}{}", in.least, in.open ? "to below" : "to", in.most,
                                  in.null_is_zero ? ", or null" : ""),
           .help = help,
@@ -178,19 +178,19 @@ ConfigKey real_key(const char* name, const char* habits, ConfigInterval in, cons
           .write = [field](const TrainConfig& config) { return fmt::format("{}", value_of(field, config)); }};
 }
 
-ConfigKey length_key(const char* name, const char* habits, const char* accepts, const char* help, int64_t most,
+ConfigKey length_key(const char* name, const char* other_names, const char* accepts, const char* help, int64_t most,
                      ConfigField<int64_t> field) {
-  return length_key_of(name, habits, accepts, help, most, field);
+  return length_key_of(name, other_names, accepts, help, most, field);
 }
 
-ConfigKey length_key(const char* name, const char* habits, const char* accepts, const char* help, double most,
+ConfigKey length_key(const char* name, const char* other_names, const char* accepts, const char* help, double most,
                      ConfigField<double> field) {
-  return length_key_of(name, habits, accepts, help, most, field);
+  return length_key_of(name, other_names, accepts, help, most, field);
 }
 
-ConfigKey bool_key(const char* name, const char* habits, const char* help, ConfigField<bool> field) {
+ConfigKey bool_key(const char* name, const char* other_names, const char* help, ConfigField<bool> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = "true or false",
           .help = help,
           .flag = true,
@@ -199,10 +199,10 @@ ConfigKey bool_key(const char* name, const char* habits, const char* help, Confi
           .write = [field](const TrainConfig& config) { return value_of(field, config) ? "true" : "false"; }};
 }
 
-ConfigKey every_key(const char* name, const char* habits, int64_t most, const char* help, ConfigField<int64_t> steps,
-                    ConfigField<double> part) {
+ConfigKey every_key(const char* name, const char* other_names, int64_t most, const char* help,
+                    ConfigField<int64_t> steps, ConfigField<double> part) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = fmt::format(
               "a whole number of steps from 0 to {}, a part of the run above 0 and below 1, or epoch", most),
           .help = help,
@@ -226,10 +226,10 @@ ConfigKey every_key(const char* name, const char* habits, int64_t most, const ch
               }};
 }
 
-ConfigKey budget_key(const char* name, const char* habits, const char* help,
+ConfigKey budget_key(const char* name, const char* other_names, const char* help,
                      ConfigField<std::optional<int64_t>> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = "auto or a size (24GiB, 512MB, 1048576)",
           .help = help,
           .read =
@@ -250,10 +250,10 @@ ConfigKey budget_key(const char* name, const char* habits, const char* help,
               }};
 }
 
-ConfigKey coefficient_key(const char* name, const char* habits, double most, const char* help,
+ConfigKey coefficient_key(const char* name, const char* other_names, double most, const char* help,
                           ConfigField<std::optional<double>> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = fmt::format("auto or a number from 0 to {}", most),
           .help = help,
           .read =
@@ -269,10 +269,10 @@ ConfigKey coefficient_key(const char* name, const char* habits, double most, con
               }};
 }
 
-ConfigKey patterns_key(const char* name, const char* habits, const char* help,
+ConfigKey patterns_key(const char* name, const char* other_names, const char* help,
                        ConfigField<std::vector<std::string>> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = "none or a list of patterns ([\"model.embed_tokens.*\", \"model.layers.[0-9].*\"] or \"a,b\")",
           .help = help,
           .list = true,
@@ -296,10 +296,10 @@ ConfigKey patterns_key(const char* name, const char* habits, const char* help,
               }};
 }
 
-ConfigKey texts_key(const char* name, const char* habits, const char* help,
+ConfigKey texts_key(const char* name, const char* other_names, const char* help,
                     ConfigField<std::vector<std::string>> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = "a text or a list of texts",
           .help = help,
           .items = true,
@@ -322,10 +322,10 @@ ConfigKey texts_key(const char* name, const char* habits, const char* help,
               }};
 }
 
-ConfigKey datasets_key(const char* name, const char* habits, const char* help,
+ConfigKey datasets_key(const char* name, const char* other_names, const char* help,
                        ConfigField<std::vector<DatasetChoice>> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = fmt::format("a path, paths separated by commas, or a list of paths and of {{path, format ({}), "
                                  "weight (above 0), most (500 or 20%), columns.*, tags.*}}",
                                  dataset_formats()),
@@ -358,9 +358,9 @@ ConfigKey datasets_key(const char* name, const char* habits, const char* help,
               }};
 }
 
-ConfigKey step_set_key(const char* name, const char* habits, const char* help, ConfigField<StepSet> field) {
+ConfigKey step_set_key(const char* name, const char* other_names, const char* help, ConfigField<StepSet> field) {
   return {.name = name,
-          .habits = habits,
+          .other_names = other_names,
           .accepts = "none, all, a step (3), a list ([1, 5] or \"1,5\") or a range (2-4)",
           .help = help,
           .list = true,
@@ -369,9 +369,9 @@ ConfigKey step_set_key(const char* name, const char* habits, const char* help, C
           .write = [field](const TrainConfig& config) { return format_steps(value_of(field, config)); }};
 }
 
-ConfigKey step_flag_key(const char* name, const char* habits, const char* help, ConfigField<StepSet> field,
+ConfigKey step_flag_key(const char* name, const char* other_names, const char* help, ConfigField<StepSet> field,
                         ConfigField<StepSet> meant) {
-  ConfigKey key = step_set_key(name, habits, help, field);
+  ConfigKey key = step_set_key(name, other_names, help, field);
   key.accepts = "true, false, " + key.accepts;
   key.flag = true;
   key.read = [field, meant, read_set = key.read](TrainConfig& config, const ConfigText& value) {

@@ -22,9 +22,9 @@ struct ConfigText {
 };
 
 struct ConfigKey {
-  std::string name;     // dotted
-  std::string habits;   // names other trainers use, separated by spaces; only used to suggest `name`
-  std::string accepts;  // completes "expected ..."
+  std::string name;         // dotted
+  std::string other_names;  // names other trainers use, separated by spaces; only used to suggest `name`
+  std::string accepts;      // completes "expected ..."
   std::string help;
   std::vector<std::string> choices{};  // all accepted words, if there is a fixed set
   bool path = false;                   // the value is the path of a file or folder
@@ -43,16 +43,16 @@ template <class T>
 using ConfigField = T& (*)(TrainConfig&);
 
 // Null is the empty path.
-ConfigKey path_key(const char* name, const char* habits, const char* help, ConfigField<std::string> field);
+ConfigKey path_key(const char* name, const char* other_names, const char* help, ConfigField<std::string> field);
 
-ConfigKey choice_key(const char* name, const char* habits, std::vector<std::string> choices, const char* help,
+ConfigKey choice_key(const char* name, const char* other_names, std::vector<std::string> choices, const char* help,
                      ConfigField<std::string> field);
 
-ConfigKey integer_key(const char* name, const char* habits, int64_t least, int64_t most, const char* help,
+ConfigKey integer_key(const char* name, const char* other_names, int64_t least, int64_t most, const char* help,
                       ConfigField<int64_t> field);
 
 // Any unsigned 64-bit integer.
-ConfigKey natural_key(const char* name, const char* habits, const char* help, ConfigField<uint64_t> field);
+ConfigKey natural_key(const char* name, const char* other_names, const char* help, ConfigField<uint64_t> field);
 
 struct ConfigInterval {
   double least;
@@ -60,42 +60,43 @@ struct ConfigInterval {
   bool open = false;  // `most` itself is excluded
   bool null_is_zero = false;
 };
-ConfigKey real_key(const char* name, const char* habits, ConfigInterval in, const char* help,
+ConfigKey real_key(const char* name, const char* other_names, ConfigInterval in, const char* help,
                    ConfigField<double> field);
 
 // A number above 0 that gives the length of the run. Null, printed for 0, means that another key does.
-ConfigKey length_key(const char* name, const char* habits, const char* accepts, const char* help, int64_t most,
+ConfigKey length_key(const char* name, const char* other_names, const char* accepts, const char* help, int64_t most,
                      ConfigField<int64_t> field);
-ConfigKey length_key(const char* name, const char* habits, const char* accepts, const char* help, double most,
+ConfigKey length_key(const char* name, const char* other_names, const char* accepts, const char* help, double most,
                      ConfigField<double> field);
 
-ConfigKey bool_key(const char* name, const char* habits, const char* help, ConfigField<bool> field);
+ConfigKey bool_key(const char* name, const char* other_names, const char* help, ConfigField<bool> field);
 
 // Steps from 0, a fraction of the run between 0 and 1, or "epoch", which is stored as the fraction 1.
-ConfigKey every_key(const char* name, const char* habits, int64_t most, const char* help, ConfigField<int64_t> steps,
-                    ConfigField<double> part);
+ConfigKey every_key(const char* name, const char* other_names, int64_t most, const char* help,
+                    ConfigField<int64_t> steps, ConfigField<double> part);
 
 // Bytes; "auto" is none.
-ConfigKey budget_key(const char* name, const char* habits, const char* help, ConfigField<std::optional<int64_t>> field);
+ConfigKey budget_key(const char* name, const char* other_names, const char* help,
+                     ConfigField<std::optional<int64_t>> field);
 
 // A number from 0 to `most`; "auto" is none.
-ConfigKey coefficient_key(const char* name, const char* habits, double most, const char* help,
+ConfigKey coefficient_key(const char* name, const char* other_names, double most, const char* help,
                           ConfigField<std::optional<double>> field);
 
 // Patterns over tensor names; null and "none" mean no pattern.
-ConfigKey patterns_key(const char* name, const char* habits, const char* help,
+ConfigKey patterns_key(const char* name, const char* other_names, const char* help,
                        ConfigField<std::vector<std::string>> field);
 
-ConfigKey texts_key(const char* name, const char* habits, const char* help,
+ConfigKey texts_key(const char* name, const char* other_names, const char* help,
                     ConfigField<std::vector<std::string>> field);
 
-ConfigKey datasets_key(const char* name, const char* habits, const char* help,
+ConfigKey datasets_key(const char* name, const char* other_names, const char* help,
                        ConfigField<std::vector<DatasetChoice>> field);
 
-ConfigKey step_set_key(const char* name, const char* habits, const char* help, ConfigField<StepSet> field);
+ConfigKey step_set_key(const char* name, const char* other_names, const char* help, ConfigField<StepSet> field);
 
 // A set of steps, or true for the steps of `meant`, an earlier key, or for all steps if that names none.
-ConfigKey step_flag_key(const char* name, const char* habits, const char* help, ConfigField<StepSet> field,
+ConfigKey step_flag_key(const char* name, const char* other_names, const char* help, ConfigField<StepSet> field,
                         ConfigField<StepSet> meant);
 
 }  // namespace megatrain

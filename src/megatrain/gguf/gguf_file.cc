@@ -78,9 +78,9 @@ const GgufValue* GgufMetadata::find(std::string_view key) const {
 }
 
 int64_t GgufTensorEntry::elements() const {
-  int64_t product = 1;
-  for (const int64_t size : shape) product *= size;
-  return product;
+  int64_t matmul = 1;
+  for (const int64_t size : shape) matmul *= size;
+  return matmul;
 }
 
 GgufFile::GgufFile(const std::string& path, const GgufMetadata& metadata, const std::vector<GgufTensorEntry>& tensors)

@@ -64,7 +64,7 @@ struct Rates {
   bool came_later = false;  // older profiles lack it
 };
 constexpr Rates kTables[] = {
-    {"product_rates", &MachineProfile::product_rates, "flops"},
+    {"product_rates", &MachineProfile::matmul_rates, "flops"},
     {"expert_rates", &MachineProfile::expert_rates, "flops", true},
     {"attention_rates", &MachineProfile::attention_rates, "length"},
 };

@@ -43,11 +43,11 @@ struct MachineProfile {
   double int8_updates_per_s = 4e9;
   int64_t shared_cores = 0;  // number of cores that the lanes share; 0: the device computes and copies by itself
 
-  RateTable product_rates;    // flops/s by the flops of one GEMM
+  RateTable matmul_rates;     // flops/s by the flops of one GEMM
   RateTable expert_rates;     // flops/s of a layer's expert GEMMs by the flops of one of them
   RateTable attention_rates;  // flops/s by sequence length
 
-  double attention_flops_per_s = 0;  // for the attention of one run (train/site.h); 0: flops_per_s
+  double attention_flops_per_s = 0;  // for the attention of one run (train/planned_machine.h); 0: flops_per_s
 
   int64_t hbm_bytes = 0;  // sizes of the tiers; 0: unknown
   int64_t host_bytes = 0;

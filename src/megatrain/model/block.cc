@@ -196,9 +196,9 @@ Block::Work Block::carve(const Level& level, const Space& space) const {
   return w;
 }
 
-Block::Work Block::carve(std::byte* workspace, std::byte* carried, const Level& level, std::byte* kept,
+Block::Work Block::carve(std::byte* workspace, std::byte* between_parts, const Level& level, std::byte* kept,
                          bool backward) const {
-  Carver work(workspace), part(workspace), carrying(carried), keeping(kept);
+  Carver work(workspace), part(workspace), carrying(between_parts), keeping(kept);
   return carve(level, {s_.tokens, s_.chunk, level.own, work, part, in_parts() ? carrying : work, keeping, backward});
 }
 
@@ -209,7 +209,7 @@ Block::Bytes Block::bytes(const Level& level, bool backward) const {
 }
 
 int64_t Block::workspace_bytes() const { return bytes(levels_.front(), false).workspace; }
-int64_t Block::carried_bytes() const { return bytes(levels_.front(), false).carried; }
+int64_t Block::between_parts_bytes() const { return bytes(levels_.front(), false).between_parts; }
 
 int64_t Block::router_bytes() const {
   int64_t bytes = 0;
@@ -273,7 +273,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
           .shared = a.shared,
           .router_counts = a.router_counts,
           .router = {},
-          .work = carve(a.workspace, a.carried, level(a.keep), a.kept, a.kept != nullptr)};
+          .work = carve(a.workspace, a.between_parts, level(a.keep), a.kept, a.kept != nullptr)};
 }
 
 Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
@@ -289,7 +289,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
           .shared = a.shared,
           .router_counts = nullptr,
           .router = a.router,
-          .work = carve(a.workspace, a.carried, level(a.keep), a.kept, true)};
+          .work = carve(a.workspace, a.between_parts, level(a.keep), a.kept, true)};
 }
 
 // The residual stream between the branches. Without mixers it is x; without channels it is y.
@@ -320,16 +320,16 @@ void Block::sum_mixers(const Pass& p, const TokenRange& range, const View& h) co
 }
 
 // From h to y. With several parts, the last part completes y.
-void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, bool again) const {
+void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, bool repeated) const {
   const View h = h_of(p, range, y), normed = p.work.channel_normed.at(range);
   const View part = in_parts() ? View{} : y.slice_rows(range.begin, range.count);
   const bool behind = behind_channels_.exists();
   const View sum = behind ? p.work.channeled.at(range) : part;
-  bool reads = !again;
+  bool reads = !repeated;
   for (size_t i = 0; i < channels_.size(); ++i) reads = reads || channels_[i]->reads_input_again(p.level.channels[i]);
   if (reads) channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
   for (size_t i = 0; i < channels_.size(); ++i)
-    channels_[i]->forward(p.at, p.channel(i, range), normed, i > 0 ? sum : behind ? View{} : h, sum, again);
+    channels_[i]->forward(p.at, p.channel(i, range), normed, i > 0 ? sum : behind ? View{} : h, sum, repeated);
   if (behind) behind_channels_.forward(p.at, sum, part, p.work.behind_inv_rms.at(range).as<float>(), h);
 }
 
@@ -340,13 +340,13 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
     channels_[0]->forward_own(p.channel(0, all), a.part - 1, p.work.channel_normed.view, p.work.h.view, a.y);
     return;
   }
-  if (!a.again || !p.level.mixed) mix(p, true);
-  const bool has_h = a.again && p.level.own >= residual && !channels_.empty();
+  if (!a.repeated || !p.level.mixed) mix(p, true);
+  const bool has_h = a.repeated && p.level.own >= residual && !channels_.empty();
   for (const TokenRange& range : s_.ranges()) {
     if (!has_h) sum_mixers(p, range, h_of(p, range, a.y));
-    if (!channels_.empty() && !channels_take_all_) sum_channels(p, range, a.y, a.again);
+    if (!channels_.empty() && !channels_take_all_) sum_channels(p, range, a.y, a.repeated);
   }
-  if (channels_take_all_) sum_channels(p, all, a.y, a.again);
+  if (channels_take_all_) sum_channels(p, all, a.y, a.repeated);
 }
 
 // Recomputes what backward needs of the mixers and was not kept. This includes h only if channels take all tokens.

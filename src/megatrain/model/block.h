@@ -54,7 +54,7 @@ class Block final : public Phase {
   std::optional<SharedRead> reads_shared() const override;
   int64_t workspace_bytes() const override;
   std::vector<KeepLevel> keep_levels() const override;
-  int64_t carried_bytes() const override;
+  int64_t between_parts_bytes() const override;
   int64_t router_bytes() const override;
   void forward(Ops& ops, Stream& stream, const Forward& args) const override;
   void backward(Ops& ops, Stream& stream, const Backward& args) const override;
@@ -87,13 +87,13 @@ class Block final : public Phase {
   struct Work;  // views of kept activations and workspace
   struct Pass;  // one call: its arguments and views
   struct Bytes {
-    int64_t workspace, carried, kept;
+    int64_t workspace, between_parts, kept;
   };
   struct DecodeWork;  // views of the workspace in generation
   bool in_parts() const { return channel_records_ > 1; }
   Bytes bytes(const Level& level, bool backward) const;
   Work carve(const Level& level, const Space& space) const;
-  Work carve(std::byte* workspace, std::byte* carried, const Level& level, std::byte* kept, bool backward) const;
+  Work carve(std::byte* workspace, std::byte* between_parts, const Level& level, std::byte* kept, bool backward) const;
   DecodeWork carve_decode(Carver& carver, int64_t tokens) const;
   std::vector<Binding> own_of_mixers(const Binding& first, std::span<std::byte* const> weights,
                                      std::span<float* const> gradients = {}) const;
@@ -103,7 +103,7 @@ class Block final : public Phase {
 
   void mix(const Pass& pass, bool run_mix) const;
   void sum_mixers(const Pass& pass, const TokenRange& range, const View& h) const;
-  void sum_channels(const Pass& pass, const TokenRange& range, const View& y, bool again) const;
+  void sum_channels(const Pass& pass, const TokenRange& range, const View& y, bool repeated) const;
   void recompute_mixers(const Pass& pass) const;
   void recompute_channels(const Pass& pass, const TokenRange& range) const;
   void channels_backward(const Pass& pass, const TokenRange& range, const Backward& args) const;

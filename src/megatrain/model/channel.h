@@ -52,7 +52,7 @@ class Channel {
   virtual bool reads_input_again(int64_t /*keep*/) const { return true; }
   // x is normalised. `residual` may be empty. `again`: an earlier forward has filled what is kept.
   virtual void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
-                       bool again) const = 0;
+                       bool repeated) const = 0;
 
   // Recomputes what backward() needs and was not kept.
   virtual void recompute(const Binding& at, const Call& call, const View& x) const = 0;

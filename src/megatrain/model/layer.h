@@ -110,7 +110,7 @@ class Phase {
   // What may be kept of a micro-batch from forward to backward, from least to most.
   virtual std::vector<KeepLevel> keep_levels() const { return {{.name = "nothing", .recomputed = "all"}}; }
   // Bytes that one micro-batch hands from part to part, in forward or in backward; 0 with one part.
-  virtual int64_t carried_bytes() const { return 0; }
+  virtual int64_t between_parts_bytes() const { return 0; }
 
   // Bytes of the router's counts of a step (RouterCounts in ops/experts.h); 0: it has no router.
   virtual int64_t router_bytes() const { return 0; }
@@ -123,13 +123,13 @@ class Phase {
     MicroBatchView micro_batch;
     const float* tables;  // Model::make_tables()
     std::byte* workspace;
-    std::byte* carried = nullptr;        // carried_bytes()
+    std::byte* between_parts = nullptr;  // between_parts_bytes()
     Keep keep = Keep::nothing;           // an index into keep_levels()
     std::byte* kept = nullptr;           // KeepLevel::bytes of that level; nullptr: no backward follows
     SharedViews shared = {};             // first part only, as in backward and recompute; without gradients
     View rows = {};                      // (R, width) rows of the lookup table; MicroBatchView::row maps tokens to rows
     LossViews losses = {};               // if ends()
-    bool again = false;                  // an earlier forward filled `kept`; what is kept need not be recomputed
+    bool repeated = false;               // an earlier forward filled `kept`; what is kept need not be recomputed
     std::byte* router_counts = nullptr;  // router_bytes(), added to; nullptr: do not count
   };
   virtual void forward(Ops& ops, Stream& stream, const Forward& args) const = 0;
@@ -146,7 +146,7 @@ class Phase {
     MicroBatchView micro_batch;
     const float* tables;
     std::byte* workspace;
-    std::byte* carried = nullptr;
+    std::byte* between_parts = nullptr;
     Keep keep = Keep::nothing;
     std::byte* kept = nullptr;  // as the forward left it; overwritten
     SharedViews shared = {};    // `made` may be recomputed
@@ -157,7 +157,7 @@ class Phase {
     bool grad_x_is_used = true;  // some layer below is trained
   };
   virtual void backward(Ops& ops, Stream& stream, const Backward& args) const = 0;
-  // Recomputes into `carried` what the backward of several parts needs. Called with the first part's weights and
+  // Recomputes into `between_parts` what the backward of several parts needs. Called with the first part's weights and
   // without gradients.
   virtual void recompute(Ops&, Stream&, const Backward&) const {}
 

@@ -45,7 +45,7 @@ PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
   for (int32_t level = 0; level < levels; ++level) {
     const PhaseNotes kept = phase_notes(phase, shape, Keep{level});
     cost.levels.push_back({.recomputed = less(backward_cost(kept), cost.backward),
-                           .spared = less(cost_of(kept.forward.front()), cost_of(kept.again))});
+                           .spared = less(cost_of(kept.forward.front()), cost_of(kept.repeated))});
   }
   for (size_t part = 0; part < notes.forward.size(); ++part)
     cost.parts.push_back({.forward = cost_of(notes.forward[part]), .backward = cost_of(notes.backward[part])});

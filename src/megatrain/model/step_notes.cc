@@ -97,16 +97,16 @@ PhaseNotes phase_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
                            .micro_batch = made.micro_batch,
                            .tables = reinterpret_cast<const float*>(made_up(1)),
                            .workspace = made_up(9),
-                           .carried = made_up(16),
+                           .between_parts = made_up(16),
                            .keep = keep,
                            .kept = made_up(10),
                            .shared = made.shared};
     phase.forward(ops, stream, forward);
     notes.forward.push_back(ops.take());
     if (part == 0) {
-      forward.again = true;
+      forward.repeated = true;
       phase.forward(ops, stream, forward);
-      notes.again = ops.take();
+      notes.repeated = ops.take();
     }
     const Phase::Backward backward{.part = static_cast<int64_t>(part),
                                    .weights = slabs.weights,
@@ -118,7 +118,7 @@ PhaseNotes phase_notes(const Phase& phase, const NotesShape& shape, Keep keep) {
                                    .micro_batch = made.micro_batch,
                                    .tables = reinterpret_cast<const float*>(made_up(1)),
                                    .workspace = made_up(9),
-                                   .carried = made_up(16),
+                                   .between_parts = made_up(16),
                                    .keep = keep,
                                    .kept = made_up(10),
                                    .shared = made.shared};

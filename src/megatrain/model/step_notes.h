@@ -24,7 +24,7 @@ struct NotesShape {
 struct PhaseNotes {
   std::vector<std::vector<OpNote>> forward, backward;
   std::vector<OpNote> recompute;  // before the backward, if there are several parts
-  std::vector<OpNote> again;      // the first part's forward with Forward::again
+  std::vector<OpNote> repeated;   // the first part's forward with Forward::repeated
 
   // All parts, in the order they run.
   std::vector<OpNote> all_forward() const;

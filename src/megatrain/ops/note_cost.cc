@@ -137,24 +137,24 @@ struct Text {
   }
 };
 
-double product(const View& view, int64_t by) {
+double matmul(const View& view, int64_t by) {
   return 2.0 * static_cast<double>(view.rows) * static_cast<double>(view.cols) * static_cast<double>(by);
 }
 
-double product(const ExpertRows& rows, const ExpertWeights& weight) { return product(weight.first, rows.expected); }
+double matmul(const ExpertRows& rows, const ExpertWeights& weight) { return matmul(weight.first, rows.expected); }
 
 struct Flops {
-  double operator()(const LinearForward& a) const { return product(a.x, a.weight.rows); }
-  double operator()(const LinearBackwardInput& a) const { return product(a.grad_out, a.weight.cols); }
+  double operator()(const LinearForward& a) const { return matmul(a.x, a.weight.rows); }
+  double operator()(const LinearBackwardInput& a) const { return matmul(a.grad_out, a.weight.cols); }
   double operator()(const LinearBackwardWeight& a) const {
-    return a.grad_weight.empty() ? 0 : product(a.grad_out, a.x.cols);
+    return a.grad_weight.empty() ? 0 : matmul(a.grad_out, a.x.cols);
   }
   double operator()(const AttentionForward& a) const { return attention_flops(a.shape, a.documents); }
   double operator()(const AttentionBackward& a) const { return 2.5 * attention_flops(a.shape, a.documents); }
-  double operator()(const ExpertsForward& a) const { return product(a.rows, a.weight); }
-  double operator()(const ExpertsBackwardInput& a) const { return product(a.rows, a.weight); }
+  double operator()(const ExpertsForward& a) const { return matmul(a.rows, a.weight); }
+  double operator()(const ExpertsBackwardInput& a) const { return matmul(a.rows, a.weight); }
   double operator()(const ExpertsBackwardWeight& a) const {
-    return a.grad_weight.empty() ? 0 : product(a.rows, a.grad_weight);
+    return a.grad_weight.empty() ? 0 : matmul(a.rows, a.grad_weight);
   }
   template <class Other>
   double operator()(const Other&) const {

@@ -103,7 +103,8 @@ std::vector<Access> ScheduleBuilder::of_part(const std::vector<Access>& weights,
   accesses.push_back(reads(Operand::inputs, {Kind::inputs}));
   accesses.push_back(reads(Operand::tables, {Kind::rope_table}));
   accesses.push_back(writes(Operand::workspace, {Kind::workspace}));
-  if (w_.phase(action.phase).in_parts()) accesses.push_back(writes(Operand::carried, {Kind::carried, 0, group.local}));
+  if (w_.phase(action.phase).in_parts())
+    accesses.push_back(writes(Operand::between_parts, {Kind::between_parts, 0, group.local}));
   add_kept(action, accesses, group);
   if (action.part == 0) add_shared(action, accesses, group);
   return accesses;
@@ -124,22 +125,22 @@ void ScheduleBuilder::add_shared(const Action& action, std::vector<Access>& acce
 }
 
 void ScheduleBuilder::forward_phase(int64_t phase, const PlaceOf& x, const PlaceOf& y, const Written& written,
-                                    bool again) {
+                                    bool repeated) {
   const int64_t last = w_.phase(phase).part_count() - 1;
-  hold_kept(phase, again);
+  hold_kept(phase, repeated);
   for (int64_t part = 0; part <= last; ++part) {
     const std::vector<Access> weights = hold_weights(phase, part);
     for (const Group& group : groups_) {
       Action action = of_phase(ActionKind::forward, phase, group, part);
-      action.again = again;
+      action.repeated = repeated;
       std::vector<Access> accesses = of_part(weights, action, group);
       if (part == 0 && w_.phase(phase).has_input()) accesses.push_back(reads(Operand::x, x(group)));
       if (part == 0) add_rows(accesses, phase);
-      if (part == 0 && training_ && !again && w_.phase(phase).router_bytes > 0)
+      if (part == 0 && training_ && !repeated && w_.phase(phase).router_bytes > 0)
         accesses.push_back(writes(Operand::router_counts, {Kind::router_counts, phase}));
       if (part == last) accesses.push_back(writes(Operand::y, y(group)));
       add(Lane::compute, std::move(action), std::move(accesses));
-      if (part == last && !again && keeps_away(phase)) offload(kept_away(phase), group, kept_at(phase, group));
+      if (part == last && !repeated && keeps_away(phase)) offload(kept_away(phase), group, kept_at(phase, group));
       if (part == last) written(group);
     }
   }

@@ -61,7 +61,7 @@ class ActionCosts {
       case ActionKind::offload_gradient: return as_double(w_.gradient_bytes(a.record)) / m_.d2h_bytes_per_s;
       case ActionKind::return_state: return as_double(w_.visiting_bytes(a.record)) / m_.d2h_bytes_per_s;
       case ActionKind::forward: {
-        const bool spared = a.again && a.part == 0;
+        const bool spared = a.repeated && a.part == 0;
         const double less = spared ? w_.phase(a.phase).level(a.keep).spared_flops / m_.flops_per_s : 0;
         return tokens * (forward_seconds(w_.phase(a.phase), a.part, m_) - less);
       }
@@ -240,8 +240,8 @@ double least_seconds(const Workload& w, const Plan& plan, const MachineProfile& 
       action.kind = ActionKind::recompute;
       compute += costs(action);
     }
-    action.again = phase + 1 < w.head_phase() && plan.above_boundary(phase + 1, first_trained) > 0;
-    if (action.again) compute += all_parts(ActionKind::forward);
+    action.repeated = phase + 1 < w.head_phase() && plan.above_boundary(phase + 1, first_trained) > 0;
+    if (action.repeated) compute += all_parts(ActionKind::forward);
   }
   double update = 0, disk_read = 0, disk_write = 0;
   const SlotRings slots(w);
@@ -299,8 +299,8 @@ StepParts step_parts(const Workload& w, const Plan& plan, const MachineProfile& 
     const double seconds = costs(a);
     switch (a.kind) {
       case ActionKind::forward:
-        forward = forward || !a.again;
-        (a.again ? parts.backward_s : parts.forward_s) += seconds;
+        forward = forward || !a.repeated;
+        (a.repeated ? parts.backward_s : parts.forward_s) += seconds;
         break;
       case ActionKind::head: forward = false; [[fallthrough]];
       case ActionKind::recompute:
@@ -332,7 +332,7 @@ double attention_flops(const Workload& w, const Plan& plan) {
     const KeepWork& level = phase.level(a.keep);
     double flops = 0;
     if (a.kind == ActionKind::forward) {
-      flops = attention.forward - (a.again ? level.spared_attention : 0);
+      flops = attention.forward - (a.repeated ? level.spared_attention : 0);
     } else {
       if (a.kind == ActionKind::backward) flops = attention.backward;
       if (a.kind == ActionKind::recompute || !phase.in_parts()) flops += level.recomputed_attention;

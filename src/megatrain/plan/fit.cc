@@ -5,7 +5,7 @@
 
 namespace megatrain {
 
-std::optional<Fit> fit(const Prospect& p) {
+std::optional<Fit> fit(const PlanInputs& p) {
   try {
     const Plan plan = make_plan(p.workload, p.budgets, p.profile, nullptr);
     return Fit{.plan = plan, .outlook = outlook(p.workload, plan, p.profile), .need = memory_need(p.workload, plan)};

@@ -13,7 +13,7 @@
 namespace megatrain {
 
 // A configuration on a given machine, ready to be planned.
-struct Prospect {
+struct PlanInputs {
   Workload workload;
   Budgets budgets;
   MachineProfile profile;  // with the ops' speeds as this run calls them
@@ -25,6 +25,6 @@ struct Fit {
   MemoryNeed need;
 };
 // The planner's plan, or nullopt if none fits.
-std::optional<Fit> fit(const Prospect& prospect);
+std::optional<Fit> fit(const PlanInputs& inputs);
 
 }  // namespace megatrain

@@ -48,7 +48,7 @@ class ResourceList {
     int64_t leaving = 0, partials = 0;  // the largest, in bytes and partials
     int64_t visiting = 0, coming = 0;   // state and gradient of visits that take turns, in bytes
     std::vector<int64_t> shared;        // the largest sum for each index of a record within its phase, in elements
-    int64_t passing = 0, carried = 0, staged = 0;       // moments, gradients and weights in transit, in bytes
+    int64_t passing = 0, collected = 0, staged = 0;     // moments, gradients and weights in transit, in bytes
     std::vector<bool> waits(w_.records.size(), false);  // (homes) whether it has a gradient that waits
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       const Tier tier = plan_.state_on_device(r) ? Tier::hbm : Tier::host;
@@ -81,7 +81,7 @@ class ResourceList {
       if (const auto place = waiting_gradient_of(w_, plan_, r); place && place->kind == Kind::device_gradient)
         device(Kind::device_gradient, r, w_.gradient_bytes(r));
       if (!plan_.gradient_leaves(r)) continue;
-      if (plan_.record(r).gradient != Tier::host) carried = std::max(carried, w_.disk_gradient_bytes(r));
+      if (plan_.record(r).gradient != Tier::host) collected = std::max(collected, w_.disk_gradient_bytes(r));
       if (plan_.record(r).gradient == Tier::hbm) continue;
       leaving = std::max(leaving, w_.gradient_bytes(r));
       if (plan_.gradient_on_disk(r)) {
@@ -107,7 +107,8 @@ class ResourceList {
     for (int64_t slab = 0; !w_.clip && slab < rings.host_gradients; ++slab) host(Kind::host_gradient, slab, leaving);
     for (int64_t slab = 0; passing > 0 && slab < rings.moment_slabs; ++slab) host(Kind::moment_slab, slab, passing);
     for (int64_t slab = 0; staged > 0 && slab < rings.weight_slabs; ++slab) host(Kind::weight_slab, slab, staged);
-    for (int64_t slab = 0; carried > 0 && slab < rings.gradient_slabs; ++slab) host(Kind::gradient_slab, slab, carried);
+    for (int64_t slab = 0; collected > 0 && slab < rings.gradient_slabs; ++slab)
+      host(Kind::gradient_slab, slab, collected);
     device(Kind::norm_partials, 0, partials * 8);
   }
 
@@ -163,12 +164,12 @@ class ResourceList {
 
   void activations() const {
     const int64_t first = w_.first_trained_phase();
-    int64_t passing = 0, keeping = 0, stream = 0, again = 0, stored = 0, carried = 0;  // the largest, in bytes
+    int64_t passing = 0, keeping = 0, stream = 0, repeated = 0, stored = 0, between_parts = 0;  // the largest, in bytes
     bool one_width = true;
     for (int64_t p = 1; p <= w_.head_phase(); ++p) {
       const int64_t bytes = w_.activation_bytes(p);
       stream = std::max(stream, bytes);
-      carried = std::max(carried, round_up(w_.phase(p).carried_bytes, 256));
+      between_parts = std::max(between_parts, round_up(w_.phase(p).between_parts_bytes, 256));
       one_width &= w_.phase(p).width == w_.phase(1).width;
       const bool layer = p < w_.head_phase(), backward = p >= first;
       if (layer && backward) {
@@ -187,18 +188,18 @@ class ResourceList {
       passing = std::max(passing, bytes);
       if (waits && plan_.phase(p).input == Tier::host) host(Kind::host_boundary, p, bytes, w_.micro_batches);
       if (waits && plan_.phase(p).input == Tier::disk) disk(Kind::disk_boundary, p, bytes, stored);
-      if (backward && !waits) again = std::max(again, bytes);
+      if (backward && !waits) repeated = std::max(repeated, bytes);
     }
     for (int64_t p = 1; p < w_.head_phase(); ++p) {
       if (w_.phase(p).shared_width == 0) continue;
       device(Kind::shared, p, w_.shared_bytes(p), widest_);
       if (p >= first) device(Kind::shared_gradient, p, w_.shared_bytes(p), widest_);
     }
-    if (carried > 0) device(Kind::carried, 0, carried, widest_);
+    if (between_parts > 0) device(Kind::between_parts, 0, between_parts, widest_);
     for (int64_t slab = 0; stored > 0 && slab < plan_.rings.activation_slabs; ++slab)
       host(Kind::boundary_slab, slab, stored);
-    for (int64_t above = 1; again > 0 && above < plan_.input_every; ++above)
-      device(Kind::recomputed, above, again, widest_);
+    for (int64_t above = 1; repeated > 0 && above < plan_.input_every; ++above)
+      device(Kind::recomputed, above, repeated, widest_);
     for (int64_t slot = 0; passing > 0 && slot < plan_.rings.input_slots; ++slot)
       device(Kind::boundary_slot, slot, passing, widest_);
     for (int64_t slot = 0; keeping > 0 && slot < plan_.rings.output_slots; ++slot)
@@ -271,7 +272,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::device_rows: return "embedding rows";
     case Kind::kept: return "kept activations";
     case Kind::kept_slot: return "slots of kept outputs";
-    case Kind::carried: return "activations between parts";
+    case Kind::between_parts: return "activations between parts";
     case Kind::shared: return "shared activations";
     case Kind::shared_gradient: return "gradients of shared activations";
     case Kind::boundary: return "kept boundaries";
@@ -322,7 +323,7 @@ bool is_idle_between_steps(ResourceKind kind) {
     case Kind::packed_slot:
     case Kind::kept:
     case Kind::kept_slot:
-    case Kind::carried:
+    case Kind::between_parts:
     case Kind::boundary:
     case Kind::boundary_slot:
     case Kind::recomputed:

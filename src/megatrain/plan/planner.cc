@@ -182,11 +182,11 @@ class Climber {
   // Phases that also run forward again, from an earlier input, come first.
   void outputs() {
     std::vector<int64_t> order;
-    for (const bool again : {true, false}) {
+    for (const bool repeated : {true, false}) {
       for (int64_t phase = w_.layer_phases(); phase >= 1; --phase) {
         const bool runs_again =
             phase < w_.layer_phases() && plan_.above_boundary(phase + 1, w_.first_trained_phase()) > 0;
-        if (runs_again == again) order.push_back(phase);
+        if (runs_again == repeated) order.push_back(phase);
       }
     }
     climb(w_.layer_phases(), [&](Plan& p, int64_t n) {

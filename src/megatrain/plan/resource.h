@@ -34,7 +34,7 @@ enum class ResourceKind : uint8_t {
   device_rows,          // a = record: the rows that a step looks up
   kept,                 // a = phase, b = micro-batch of the sweep: kept inner activations, in memory of their own
   kept_slot,            // a = slot, b = micro-batch of the sweep: kept outputs that wait elsewhere
-  carried,              // b = micro-batch of the sweep: what one part of a phase hands to the next
+  between_parts,        // b = micro-batch of the sweep: what one part of a phase hands to the next
   boundary,             // a = phase, b = micro-batch of the sweep: its input, in memory of its own
   boundary_slot,        // a = slot, b = micro-batch of the sweep
   // a = phases above the boundary, b = micro-batch of the sweep: a recomputed phase input

@@ -65,20 +65,20 @@ const char* action_name(ActionKind kind);
 
 // The role of a resource in an action.
 enum class Operand : uint8_t {
-  from,     // source of a copy
-  to,       // destination of a copy
-  weights,  // one for each record that the phase needs whole, in their order
-  rows,     // of a looked-up table
-  row_sum,  // the fp32 sum of the rows' gradients
-  inputs,   // ids, labels, positions, documents
-  tables,   // cosines and sines for RoPE
-  x,        // a phase's input
-  y,        // its output
-  grad_y,   // the gradient of its output
-  grad_x,   // the gradient of its input
-  kept,     // inner activations kept for backward
-  carried,  // what one part of a phase hands to the next
-  shared,   // what a phase produces for later ones beside its output
+  from,           // source of a copy
+  to,             // destination of a copy
+  weights,        // one for each record that the phase needs whole, in their order
+  rows,           // of a looked-up table
+  row_sum,        // the fp32 sum of the rows' gradients
+  inputs,         // ids, labels, positions, documents
+  tables,         // cosines and sines for RoPE
+  x,              // a phase's input
+  y,              // its output
+  grad_y,         // the gradient of its output
+  grad_x,         // the gradient of its input
+  kept,           // inner activations kept for backward
+  between_parts,  // what one part of a phase hands to the next
+  shared,         // what a phase produces for later ones beside its output
   grad_shared,
   read,  // the same, produced by another phase
   grad_read,
@@ -133,7 +133,7 @@ struct Action {
   int64_t micro_batch = -1;
   int64_t micro_batches = 1;  // more than one only when a step is costed, not run
   Keep keep = Keep::nothing;  // for a phase that has a backward
-  bool again = false;         // a repeated forward: what was kept is already there
+  bool repeated = false;      // a repeated forward: what was kept is already there
   std::vector<Access> accesses;
   std::vector<Wait> waits;
 

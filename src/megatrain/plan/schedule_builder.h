@@ -115,7 +115,7 @@ class ScheduleBuilder {
   void forward();
   // All parts of a phase. `x` and `y` give the place of a micro-batch's input and output; `written` is called once its
   // output is complete. `again`: the phase has already run in this step, so its router's choices have been counted.
-  void forward_phase(int64_t phase, const PlaceOf& x, const PlaceOf& y, const Written& written, bool again);
+  void forward_phase(int64_t phase, const PlaceOf& x, const PlaceOf& y, const Written& written, bool repeated);
   // Operands of every call of a part: its weights, the inputs, the workspace, what is kept and what parts hand on.
   std::vector<Access> of_part(const std::vector<Access>& weights, const Action& action, const Group& group) const;
 

@@ -101,7 +101,7 @@ struct PhaseWork {
   // Its parts, if it runs in several, and the bytes they hand on per micro-batch. Backward then begins with a
   // recompute.
   std::vector<PartWork> parts;
-  int64_t carried_bytes = 0;
+  int64_t between_parts_bytes = 0;
 
   const KeepWork& level(Keep keep) const { return levels[keep_index(keep)]; }
   Keep everything() const { return Keep{static_cast<int32_t>(levels.size()) - 1}; }

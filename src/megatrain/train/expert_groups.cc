@@ -51,9 +51,9 @@ Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DTyp
     return workload_of(planned);
   }
   const std::vector<int64_t> sizes = group_sizes(model, dtype, budgets.gpu_bytes);
-  const Prospect coarse{workload_of(sizes[0]), budgets, machine};
+  const PlanInputs coarse{workload_of(sizes[0]), budgets, machine};
   if (quickly) return coarse.workload;
-  const Prospect fine{workload_of(sizes[1]), budgets, machine};
+  const PlanInputs fine{workload_of(sizes[1]), budgets, machine};
   const auto coarse_fit = fit(coarse), fine_fit = fit(fine);
   if (!coarse_fit && !fine_fit) return workload_of(sizes[2]);
   const auto seconds = [](const Fit& found) { return found.outlook.estimate.step_s; };

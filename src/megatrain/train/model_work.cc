@@ -45,7 +45,7 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost
       .reads = numbered.reads,
       .looks_up = numbered.looks_up,
       .ends = numbered.phase->ends(),
-      .carried_bytes = numbered.phase->carried_bytes()};
+      .between_parts_bytes = numbered.phase->between_parts_bytes()};
   for (size_t part = 0; numbered.parts.size() > 1 && part < numbered.parts.size(); ++part) {
     work.parts.push_back({.records = numbered.parts[part],
                           .forward_flops = cost.parts[part].forward.flops / tokens,

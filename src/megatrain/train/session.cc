@@ -43,9 +43,9 @@ void Session::choose_algorithms(const nlohmann::json* saved) {
 }
 
 Workload Session::workload_of(int64_t experts_per_record) const {
-  Site site = site_here(machine_, config_.threads);
-  site.prompt_tokens = prompt_tokens_;
-  Workload w = make_workload(config_, source_.config, identity_, site, source_.types, experts_per_record);
+  PlannedMachine planned = this_machine(machine_, config_.threads);
+  planned.prompt_tokens = prompt_tokens_;
+  Workload w = make_workload(config_, source_.config, identity_, planned, source_.types, experts_per_record);
   if (alias_layers_ > 0) w.alias_records = alias_layers_ * (w.layer_record_count() / model().layers);
   return w;
 }

@@ -13,7 +13,7 @@
 #include "megatrain/model/model_source.h"
 #include "megatrain/plan/budgets.h"
 #include "megatrain/train/setup.h"
-#include "megatrain/train/site.h"
+#include "megatrain/train/planned_machine.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
 
@@ -45,9 +45,9 @@ class Session {
   void alias_layers(int64_t layers);
   // Sets how many experts a record holds (Workload::experts_per_record). Call before workload().
   void group_experts(int64_t per_record) { experts_per_record_ = per_record; }
-  // Sets the token count of the longest of sample.prompts (Site::prompt_tokens). Call before workload().
+  // Sets the token count of the longest of sample.prompts (PlannedMachine::prompt_tokens). Call before workload().
   void count_prompts(int64_t longest_tokens) { prompt_tokens_ = longest_tokens; }
-  Budgets budgets() const { return make_budgets(config_, site_here(machine_, config_.threads)); }
+  Budgets budgets() const { return make_budgets(config_, this_machine(machine_, config_.threads)); }
   MachineProfile profile() const { return profile_for(machine_profile(*machine_.device), config_, model(), identity_); }
 
   // The plan that the configuration names, or the planner's within `budgets()`. The first call fills `notes` with what

@@ -18,7 +18,7 @@
 #include "megatrain/plan/planner.h"
 #include "megatrain/train/model_work.h"
 #include "megatrain/train/sampling.h"
-#include "megatrain/train/site.h"
+#include "megatrain/train/planned_machine.h"
 #include "megatrain/train/step_program.h"
 
 namespace megatrain {
@@ -147,9 +147,9 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
   return shape;
 }
 
-int64_t scratch_bytes(const OpsShape& shape, const Site& site) {
-  if (site.ops) return site.ops->scratch_bytes(shape);
-  return site.gpu ? cuda_scratch_bound(shape) : 0;
+int64_t scratch_bytes(const OpsShape& shape, const PlannedMachine& planned) {
+  if (planned.ops) return planned.ops->scratch_bytes(shape);
+  return planned.gpu ? cuda_scratch_bound(shape) : 0;
 }
 
 namespace {
@@ -165,21 +165,21 @@ bool has_whole_attention(const OpsShape& shape) {
 }
 
 // What generating between steps needs, wherever the plan puts the weights. The ops' scratch is shared with training.
-void add_generation(const TrainConfig& config, const ModelConfig& model, const Site& site, Workload& w) {
-  const int64_t prompt = site.prompt_tokens > 0 ? site.prompt_tokens : most_prompt_tokens(config.sample);
+void add_generation(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned, Workload& w) {
+  const int64_t prompt = planned.prompt_tokens > 0 ? planned.prompt_tokens : most_prompt_tokens(config.sample);
   // packed weights, and weights on disk, are copied as they would be to a GPU
-  const bool in_place = !site.gpu && config.memory.nvme_path.empty() &&
+  const bool in_place = !planned.gpu && config.memory.nvme_path.empty() &&
                         std::ranges::all_of(w.records, [](const RecordWork& r) { return r.packed_bytes == 0; });
   const GenerationNeed need = CachedForward::most_needed(model, w.activation_dtype, w.experts_per_record,
                                                          sample_options(config.sample, model, prompt), in_place);
   w.generation_bytes = need.bytes;
-  w.scratch_bytes = std::max(w.scratch_bytes, scratch_bytes(need.ops, site));
+  w.scratch_bytes = std::max(w.scratch_bytes, scratch_bytes(need.ops, planned));
 }
 
 }  // namespace
 
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       const Site& site, const TensorTypes& stored, int64_t experts_per_record) {
+                       const PlannedMachine& planned, const TensorTypes& stored, int64_t experts_per_record) {
   const Model built =
       make_model(model, model_shape(identity, config.seq_len, experts_per_record), identity.freezing, stored);
   Workload w = model_work(built, {.dtype = identity.dtype,
@@ -195,12 +195,12 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.z_loss = losses.z;
   w.gradients_stay = !config.dump.grads.empty();
   const OpsShape shape = ops_shape(config, model, identity);
-  w.scratch_bytes = scratch_bytes(shape, site);
-  w.whole_attention = site.gpu && has_whole_attention(shape);
+  w.scratch_bytes = scratch_bytes(shape, planned);
+  w.whole_attention = planned.gpu && has_whole_attention(shape);
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows(0));
-  w.device_base_bytes = site.device_base_bytes;
-  w.host_base_bytes = site.host_base_bytes;
-  if (config.sample.every > 0) add_generation(config, model, site, w);
+  w.device_base_bytes = planned.device_base_bytes;
+  w.host_base_bytes = planned.host_base_bytes;
+  if (config.sample.every > 0) add_generation(config, model, planned, w);
   return w;
 }
 
@@ -228,25 +228,25 @@ constexpr BudgetKey kBudgetKeys[] = {
     {"memory.nvme", "disk", &TrainConfig::Memory::nvme_bytes, &Budgets::disk_bytes, "give more with --disk"},
 };
 
-bool is_beyond(const BudgetKey& key, const TrainConfig& config, const Site& site) {
-  const int64_t limit = site.limits.*key.bytes;
+bool is_beyond(const BudgetKey& key, const TrainConfig& config, const PlannedMachine& planned) {
+  const int64_t limit = planned.limits.*key.bytes;
   return limit > 0 && (config.memory.*key.given).value_or(0) > limit;
 }
 
 }  // namespace
 
-Budgets make_budgets(const TrainConfig& config, const Site& site) {
-  Budgets budgets = site.budgets;
+Budgets make_budgets(const TrainConfig& config, const PlannedMachine& planned) {
+  Budgets budgets = planned.budgets;
   if (!config.memory.nvme_path.empty()) {
-    const int64_t known = site.limits.disk_bytes;
+    const int64_t known = planned.limits.disk_bytes;
     budgets.disk_bytes = disk_budget(known > 0 ? known : free_scratch_bytes(config.memory.nvme_path));
   }
   for (const BudgetKey& key : kBudgetKeys) {
-    if (is_beyond(key, config, site))
+    if (is_beyond(key, config, planned))
       fail(ExitCode::cannot_fit,
            fmt::format("{} is {}, but the machine planned for has {} of {}; lower it, leave it out to take what there "
                        "is, or {}",
-                       key.name, format_bytes(*(config.memory.*key.given)), format_bytes(site.limits.*key.bytes),
+                       key.name, format_bytes(*(config.memory.*key.given)), format_bytes(planned.limits.*key.bytes),
                        key.memory, key.remedy));
     budgets.*key.bytes = (config.memory.*key.given).value_or(budgets.*key.bytes);
   }
@@ -254,10 +254,10 @@ Budgets make_budgets(const TrainConfig& config, const Site& site) {
   return budgets;
 }
 
-std::string drop_budgets_beyond(const Site& site, TrainConfig& config) {
+std::string drop_budgets_beyond(const PlannedMachine& planned, TrainConfig& config) {
   std::string options;
   for (const BudgetKey& key : kBudgetKeys) {
-    if (!is_beyond(key, config, site)) continue;
+    if (!is_beyond(key, config, planned)) continue;
     (config.memory.*key.given).reset();
     options += fmt::format("{}--{}=auto", options.empty() ? "" : " ", key.name);
   }

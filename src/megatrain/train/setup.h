@@ -66,8 +66,8 @@ RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model);
 // The longest sequence and the most documents of a micro-batch, which bound the ops' scratch.
 OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity);
 
-// The machine a run is planned for: this one, or one known only by its profile (train/site.h).
-struct Site {
+// The machine a run is planned for: this one, or one known only by its profile (train/planned_machine.h).
+struct PlannedMachine {
   MachineProfile profile;
   bool gpu = true;
   Budgets budgets;                // used if the configuration gives none
@@ -79,21 +79,21 @@ struct Site {
 };
 
 // Scratch bytes that the ops need. Queried from the device's ops if they exist, otherwise an upper bound.
-int64_t scratch_bytes(const OpsShape& shape, const Site& site);
+int64_t scratch_bytes(const OpsShape& shape, const PlannedMachine& planned);
 
 // `stored` as in make_model(); `experts_per_record` as in Workload (train/expert_groups.h).
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
-                       const Site& site, const TensorTypes& stored, int64_t experts_per_record);
+                       const PlannedMachine& planned, const TensorTypes& stored, int64_t experts_per_record);
 
 DiskSettings disk_settings(const TrainConfig& config);
 // Throws, as check_scratch_place does, if the configuration names a disk that cannot be used.
 void check_disk(const TrainConfig& config);
 
-// The configuration's budgets, or what the site has. Throws Error(cannot_fit) for a budget above the site's limits.
-Budgets make_budgets(const TrainConfig& config, const Site& site);
-// Sets every budget above the site's limits to "auto". Returns the options that do so, "--memory.host=auto"; empty:
+// The configuration's budgets, or what the machine has. Throws Error(cannot_fit) for a budget above its limits.
+Budgets make_budgets(const TrainConfig& config, const PlannedMachine& planned);
+// Sets every budget above the machine's limits to "auto". Returns the options that do so, "--memory.host=auto"; empty:
 // none.
-std::string drop_budgets_beyond(const Site& site, TrainConfig& config);
+std::string drop_budgets_beyond(const PlannedMachine& planned, TrainConfig& config);
 
 // How the plan in this file divides experts into records.
 int64_t read_planned_experts_per_record(const std::string& path);

@@ -288,13 +288,13 @@ void StepProgram::forward(const Action& a, const Operands& operands, Stream& str
                            .micro_batch = micro_batch(a, operands),
                            .tables = operands.at<float>(Operand::tables),
                            .workspace = operands.address(Operand::workspace),
-                           .carried = operands.optional(Operand::carried),
+                           .between_parts = operands.optional(Operand::between_parts),
                            .keep = a.keep,
                            .kept = operands.optional(Operand::kept),
                            .shared = shared_of(a, operands, stream),
                            .rows = looked_up_rows(a, operands),
                            .losses = losses_of(a, operands),
-                           .again = a.again,
+                           .repeated = a.repeated,
                            .router_counts = router_counts_of(a, operands, stream)});
 }
 
@@ -374,7 +374,7 @@ Phase::Backward StepProgram::backward_args(const Action& a, const Operands& oper
           .micro_batch = micro_batch(a, operands),
           .tables = operands.at<float>(Operand::tables),
           .workspace = operands.address(Operand::workspace),
-          .carried = operands.optional(Operand::carried),
+          .between_parts = operands.optional(Operand::between_parts),
           .keep = a.keep,
           .kept = operands.optional(Operand::kept),
           .shared = shared_of(a, operands, stream),

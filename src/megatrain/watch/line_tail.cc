@@ -41,7 +41,7 @@ LineTail::News LineTail::poll() {
   }
   ::close(file);
   if (!text) return {};
-  News news{.again = inode_ != 0 && !same};
+  News news{.replaced = inode_ != 0 && !same};
   if (!same) {
     at_ = 0;
     last_.clear();

@@ -15,7 +15,7 @@ class LineTail {
 
   struct News {
     // The file was replaced, truncated or rewritten: `lines` are all of its lines.
-    bool again = false;
+    bool replaced = false;
     std::vector<std::string> lines;  // complete ones, without line ends
   };
   // A line without its end is still being written and comes later. A missing or unreadable file has no news: what was

@@ -241,7 +241,7 @@ void RunFollower::read_steps(const TellEvent& tell) {
   LineTail::News news = metrics_.poll();
   std::vector<RunStep>& steps = data_.history.steps;
   std::vector<RunStep> before;
-  if (news.again) {
+  if (news.replaced) {
     before.swap(steps);
     // Those of metrics.jsonl are read again below, those of eval.jsonl by read_others().
     data_.history.evaluations.clear();
@@ -293,8 +293,8 @@ void RunFollower::read_others(const TellEvent& tell) {
   for (const Other& other :
        {Other{evaluations_, HistoryFile::evaluations, "evaluation"}, Other{samples_, HistoryFile::samples, "sample"}}) {
     const LineTail::News news = other.tail.poll();
-    if (news.again && other.file == HistoryFile::samples) history.samples.clear();
-    if (news.again && other.file == HistoryFile::evaluations) history.evaluations.clear();
+    if (news.replaced && other.file == HistoryFile::samples) history.samples.clear();
+    if (news.replaced && other.file == HistoryFile::evaluations) history.evaluations.clear();
     for (const std::string& line : news.lines) {
       try {
         add_to_history(line, other.file, "", history);

@@ -43,7 +43,7 @@ class Experts final : public Channel {
   int64_t own_records() const override { return std::ssize(groups_); }
   int64_t router_bytes() const override { return 8 * RouterCounts::words(c_.count, c_.chosen); }
   void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
-               bool again) const override;
+               bool repeated) const override;
   void recompute(const Binding& at, const Call& call, const View& x) const override;
   void recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const override;
   void backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
@@ -65,7 +65,7 @@ class Experts final : public Channel {
   struct Routing;  // what the router chose, and where each pair's row is
   struct Rows;     // buffers of a group's rows
   struct Work;
-  enum Level : int64_t { products = 1, everything };  // only `everything` keeps the router's logits
+  enum Level : int64_t { matmuls = 1, everything };  // only `everything` keeps the router's logits
   bool in_parts() const { return groups_.size() > 1; }
   Routing carve_routing(Carver& work, Carver& chosen, Carver& logits, int64_t tokens) const;
   Rows carve_rows(Carver& work, int64_t tokens) const;

@@ -18,24 +18,24 @@ Mlp::Mlp(Activation activation, DType dtype, const LayerLayout& record, double o
 
 std::unique_ptr<Channel::Work> Mlp::carve(const Space& space) const {
   auto w = std::make_unique<Work>();
-  w->gate_up = space.chunked(products, dtype_, 2 * ff());
+  w->gate_up = space.chunked(matmuls, dtype_, 2 * ff());
   w->act = space.chunked(everything, dtype_, ff());
   w->grad_act = space.work.view(dtype_, space.chunk, ff());
   return w;
 }
 
 void Mlp::forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
-                  bool again) const {
+                  bool repeated) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const View product = w.gate_up.at(call.range), act = w.act.at(call.range);
-  if (!again || reads_input_again(call.keep)) gate_up_.forward(at, x, {}, product);
-  at.ops.gated_forward(at.stream, {.gate_up = product, .out = act, .activation = activation_});
+  const View gate_up = w.gate_up.at(call.range), act = w.act.at(call.range);
+  if (!repeated || reads_input_again(call.keep)) gate_up_.forward(at, x, {}, gate_up);
+  at.ops.gated_forward(at.stream, {.gate_up = gate_up, .out = act, .activation = activation_});
   down_.forward(at, act, residual, y);
 }
 
 void Mlp::recompute(const Binding& at, const Call& call, const View& x) const {
   const Work& w = static_cast<const Work&>(call.work);
-  if (call.keep < products) gate_up_.forward(at, x, {}, w.gate_up.at(call.range));
+  if (call.keep < matmuls) gate_up_.forward(at, x, {}, w.gate_up.at(call.range));
 }
 
 void Mlp::recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const {
@@ -48,18 +48,18 @@ void Mlp::recompute_output(const Binding& at, const Call& call, const View& resi
 void Mlp::backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
                    bool output_made, bool add) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const View product = w.gate_up.at(call.range), act = w.act.at(call.range);
+  const View gate_up = w.gate_up.at(call.range), act = w.act.at(call.range);
   const View grad_act = w.grad_act.slice_rows(0, call.range.count);
   const bool has_act = call.keep >= everything || output_made;
   down_.backward_input(at, grad_y, grad_act);
-  at.ops.gated_backward(at.stream, {.gate_up = product,
+  at.ops.gated_backward(at.stream, {.gate_up = gate_up,
                                     .grad_out = grad_act,
-                                    .grad_gate_up = product,
+                                    .grad_gate_up = gate_up,
                                     .out = has_act ? View{} : act,
                                     .activation = activation_});
   down_.backward_weight(at, grad_y, act);
-  gate_up_.backward_weight(at, product, x);
-  gate_up_.backward_input(at, product, grad_x, add);
+  gate_up_.backward_weight(at, gate_up, x);
+  gate_up_.backward_input(at, gate_up, grad_x, add);
 }
 
 std::unique_ptr<Channel::Work> Mlp::carve_decode(Carver& carver, int64_t tokens) const {

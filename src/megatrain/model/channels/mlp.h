@@ -15,9 +15,9 @@ class Mlp final : public Channel {
 
   std::vector<std::string> keep_levels() const override { return {"products"}; }
   std::unique_ptr<Channel::Work> carve(const Space& space) const override;
-  bool reads_input_again(int64_t keep) const override { return keep < products; }
+  bool reads_input_again(int64_t keep) const override { return keep < matmuls; }
   void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
-               bool again) const override;
+               bool repeated) const override;
   void recompute(const Binding& at, const Call& call, const View& x) const override;
   void recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const override;
   void backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
@@ -28,7 +28,7 @@ class Mlp final : public Channel {
  private:
   struct Work;
   // `products` keeps gate and up; `everything` also keeps the output of the activation function.
-  enum Level : int64_t { products = 1, everything };
+  enum Level : int64_t { matmuls = 1, everything };
   int64_t ff() const { return down_.in_width(); }
 
   Activation activation_;

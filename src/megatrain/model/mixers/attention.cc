@@ -11,7 +11,7 @@ namespace megatrain {
 // In generation there are no gradients, and the inverse RMS values are never read.
 struct Attention::Work final : Mixer::Work {
   View qkv;            // (T, q + 2 kv) as attention reads it
-  View product;        // (T, q + 2 kv) output of the qkv matmul; has v for attention; same as `qkv` without q/k norm
+  View raw_qkv;        // (T, q + 2 kv) output of the qkv matmul; has v for attention; same as `qkv` without q/k norm
   float* q_inv_rms{};  // (T * heads) with q/k norm only
   float* k_inv_rms{};  // (T * kv_heads)
   View attended;       // (T, q)
@@ -57,9 +57,9 @@ std::unique_ptr<Mixer::Work> Attention::carve(const Space& space) const {
   auto w = std::make_unique<Work>();
   Carver& inner = space.at(attention);
   w->qkv = inner.view(s_.dtype, s_.tokens, s_.qkv_dim());
-  w->product = w->qkv;
+  w->raw_qkv = w->qkv;
   if (q_norm_.exists()) {
-    w->product = inner.view(s_.dtype, s_.tokens, s_.qkv_dim());
+    w->raw_qkv = inner.view(s_.dtype, s_.tokens, s_.qkv_dim());
     w->q_inv_rms = inner.array<float>(s_.tokens * s_.heads);
     w->k_inv_rms = inner.array<float>(s_.tokens * s_.kv_heads);
   }
@@ -115,7 +115,7 @@ void Attention::rope(const Binding& at, const View& qkv, const int32_t* angles, 
 
 struct Attention::Project {
   View x;                 // (T, H) normalised
-  View product;           // (T, q + 2 kv) out: before q/k norm; may alias `qkv`, and must without q/k norm
+  View raw_qkv;           // (T, q + 2 kv) out: before q/k norm; may alias `qkv`, and must without q/k norm
   View qkv;               // (T, q + 2 kv) out: q and k as attention reads them
   float* q_inv_rms;       // (T * heads) out, with q/k norm only
   float* k_inv_rms;       // (T * kv_heads)
@@ -126,8 +126,8 @@ struct Attention::Project {
 
 // Returns what attention reads: q and k from `qkv`, v from `product`.
 Attention::Qkv Attention::project(const Binding& at, const Project& a) const {
-  qkv_.forward(at, a.x, {}, a.product);
-  const Qkv raw = split(a.product), read = split(a.qkv);
+  qkv_.forward(at, a.x, {}, a.raw_qkv);
+  const Qkv raw = split(a.raw_qkv), read = split(a.qkv);
   if (q_norm_.exists()) {
     q_norm_.forward(at, raw.q, read.q, a.q_inv_rms);
     k_norm_.forward(at, raw.k, read.k, a.k_inv_rms);
@@ -139,7 +139,7 @@ Attention::Qkv Attention::project(const Binding& at, const Project& a) const {
 void Attention::in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const {
   const Work& w = static_cast<const Work&>(call.work);
   project(at, {.x = x,
-               .product = w.product.slice_rows(range.begin, range.count),
+               .raw_qkv = w.raw_qkv.slice_rows(range.begin, range.count),
                .qkv = w.qkv.slice_rows(range.begin, range.count),
                .q_inv_rms = q_norm_.exists() ? w.q_inv_rms + range.begin * s_.heads : nullptr,
                .k_inv_rms = q_norm_.exists() ? w.k_inv_rms + range.begin * s_.kv_heads : nullptr,
@@ -150,7 +150,7 @@ void Attention::in(const Binding& at, const Call& call, const TokenRange& range,
 
 void Attention::mix(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const Qkv read = split(w.qkv), raw = split(w.product);
+  const Qkv read = split(w.qkv), raw = split(w.raw_qkv);
   at.ops.attention_forward(at.stream, {.shape = shape(s_.tokens),
                                        .documents = call.micro_batch.documents,
                                        .q = read.q,
@@ -175,7 +175,7 @@ void Attention::out_backward(const Binding& at, const Call& call, const TokenRan
 
 void Attention::mix_backward(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const Qkv read = split(w.qkv), raw = split(w.product), grad = split(w.grad_qkv);
+  const Qkv read = split(w.qkv), raw = split(w.raw_qkv), grad = split(w.grad_qkv);
   at.ops.attention_backward(at.stream, {.shape = shape(s_.tokens),
                                         .documents = call.micro_batch.documents,
                                         .q = read.q,
@@ -198,7 +198,7 @@ void Attention::in_backward(const Binding& at, const Call& call, const TokenRang
   const View grad_qkv = w.grad_qkv.slice_rows(range.begin, range.count);
   rope(at, grad_qkv, call.micro_batch.positions + range.begin, runs_of(call.micro_batch, range), call.tables, true);
   if (q_norm_.exists()) {
-    const Qkv raw = split(w.product.slice_rows(range.begin, range.count)), grad = split(grad_qkv);
+    const Qkv raw = split(w.raw_qkv.slice_rows(range.begin, range.count)), grad = split(grad_qkv);
     q_norm_.backward(
         at, {.x = raw.q, .inv_rms = w.q_inv_rms + range.begin * s_.heads, .grad_out = grad.q, .grad_x = grad.q});
     k_norm_.backward(
@@ -215,7 +215,7 @@ int64_t Attention::cache_bytes(int64_t sequences, int64_t context) const {
 std::unique_ptr<Mixer::Work> Attention::carve_decode(Carver& carver, int64_t tokens) const {
   auto w = std::make_unique<Work>();
   w->q_inv_rms = w->k_inv_rms = carver.array<float>(tokens * s_.heads);
-  w->qkv = w->product = carver.view(s_.dtype, tokens, s_.qkv_dim());
+  w->qkv = w->raw_qkv = carver.view(s_.dtype, tokens, s_.qkv_dim());
   w->attended = carver.view(s_.dtype, tokens, s_.q_dim());
   return w;
 }
@@ -223,7 +223,7 @@ std::unique_ptr<Mixer::Work> Attention::carve_decode(Carver& carver, int64_t tok
 void Attention::decode(const Binding& at, const Decode& a) const {
   const Work& w = static_cast<const Work&>(a.work);
   const Qkv read = project(at, {.x = a.x,
-                                .product = w.product,
+                                .raw_qkv = w.raw_qkv,
                                 .qkv = w.qkv,
                                 .q_inv_rms = w.q_inv_rms,
                                 .k_inv_rms = w.k_inv_rms,

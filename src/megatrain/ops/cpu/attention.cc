@@ -96,15 +96,15 @@ void forward_tile(const Context& context, const AttentionShape& shape, const For
   for_key_tiles(shape, tile.query, queries, [&](int64_t key, int64_t keys) {
     const Tile k = read_tile(args.k, tile.key_row + key, keys, 0, kv_col, dim, k_scratch);
     const Tile v = read_tile(args.v, tile.key_row + key, keys, 0, kv_col, dim, v_scratch);
-    context.product({.m = queries,
-                     .n = keys,
-                     .k = dim,
-                     .a = q,
-                     .b = k,
-                     .transpose_b = true,
-                     .c = scores,
-                     .c_stride = keys,
-                     .alpha = shape.scale});
+    context.matmul({.m = queries,
+                    .n = keys,
+                    .k = dim,
+                    .a = q,
+                    .b = k,
+                    .transpose_b = true,
+                    .c = scores,
+                    .c_stride = keys,
+                    .alpha = shape.scale});
     for (int64_t i = 0; i < queries; ++i) {
       float* row = scores + i * keys;
       const Range range = visible(shape, tile.query + i, key, keys);
@@ -121,14 +121,14 @@ void forward_tile(const Context& context, const AttentionShape& shape, const For
         for (int64_t d = 0; d < dim; ++d) out[i * dim + d] *= keep;
       }
     }
-    context.product({.m = queries,
-                     .n = dim,
-                     .k = keys,
-                     .a = {scores, keys},
-                     .b = v,
-                     .c = out,
-                     .c_stride = dim,
-                     .accumulate = true});
+    context.matmul({.m = queries,
+                    .n = dim,
+                    .k = keys,
+                    .a = {scores, keys},
+                    .b = v,
+                    .c = out,
+                    .c_stride = dim,
+                    .accumulate = true});
   });
 
   for (int64_t i = 0; i < queries; ++i) {
@@ -199,45 +199,45 @@ void softmax_backward(const AttentionShape& shape, const QueryTile& q, const Key
 void backward_tile(const Context& context, const AttentionShape& shape, const QueryTile& q, const KeyTile& k,
                    const BackwardMemory& memory) {
   const int64_t dim = shape.head_dim, queries = q.queries, keys = k.keys;
-  context.product({.m = queries,
-                   .n = keys,
-                   .k = dim,
-                   .a = q.q,
-                   .b = k.k,
-                   .transpose_b = true,
-                   .c = memory.weights,
-                   .c_stride = keys,
-                   .alpha = shape.scale});
-  context.product({.m = queries,
-                   .n = keys,
-                   .k = dim,
-                   .a = q.grad_out,
-                   .b = k.v,
-                   .transpose_b = true,
-                   .c = memory.grad_score,
-                   .c_stride = keys});
+  context.matmul({.m = queries,
+                  .n = keys,
+                  .k = dim,
+                  .a = q.q,
+                  .b = k.k,
+                  .transpose_b = true,
+                  .c = memory.weights,
+                  .c_stride = keys,
+                  .alpha = shape.scale});
+  context.matmul({.m = queries,
+                  .n = keys,
+                  .k = dim,
+                  .a = q.grad_out,
+                  .b = k.v,
+                  .transpose_b = true,
+                  .c = memory.grad_score,
+                  .c_stride = keys});
   softmax_backward(shape, q, k, memory);
   const Tile p{memory.weights, keys};
   const Tile s{memory.grad_score, keys};
-  context.product({.m = keys,
-                   .n = dim,
-                   .k = queries,
-                   .a = p,
-                   .transpose_a = true,
-                   .b = q.grad_out,
-                   .c = memory.grad_v + k.key * dim,
-                   .c_stride = dim,
-                   .accumulate = true});
-  context.product({.m = keys,
-                   .n = dim,
-                   .k = queries,
-                   .a = s,
-                   .transpose_a = true,
-                   .b = q.q,
-                   .c = memory.grad_k + k.key * dim,
-                   .c_stride = dim,
-                   .accumulate = true});
-  context.product(
+  context.matmul({.m = keys,
+                  .n = dim,
+                  .k = queries,
+                  .a = p,
+                  .transpose_a = true,
+                  .b = q.grad_out,
+                  .c = memory.grad_v + k.key * dim,
+                  .c_stride = dim,
+                  .accumulate = true});
+  context.matmul({.m = keys,
+                  .n = dim,
+                  .k = queries,
+                  .a = s,
+                  .transpose_a = true,
+                  .b = q.q,
+                  .c = memory.grad_k + k.key * dim,
+                  .c_stride = dim,
+                  .accumulate = true});
+  context.matmul(
       {.m = queries, .n = dim, .k = keys, .a = s, .b = k.k, .c = memory.grad_q, .c_stride = dim, .accumulate = true});
 }
 

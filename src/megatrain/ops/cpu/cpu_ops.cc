@@ -9,7 +9,7 @@ namespace {
 class CpuOps final : public Ops {
  public:
   explicit CpuOps(const CpuOpsOptions& options)
-      : simd_(options.simd), team_(team_size(options.threads)), context_{team_, cpu::product_for(options.simd)} {}
+      : simd_(options.simd), team_(team_size(options.threads)), context_{team_, cpu::matmul_for(options.simd)} {}
 
   std::string library() const override { return std::string("cpu ") + simd_name(simd_); }
 

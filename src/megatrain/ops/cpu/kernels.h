@@ -4,14 +4,14 @@
 #pragma once
 
 #include "megatrain/host/thread_team.h"
-#include "megatrain/ops/cpu/product.h"
+#include "megatrain/ops/cpu/matmul.h"
 #include "megatrain/ops/ops.h"
 
 namespace megatrain::cpu {
 
 struct Context {
   ThreadTeam& team;
-  ProductFunction product;
+  MatmulFunction matmul;
 };
 
 void embedding_forward(const Context& context, const EmbeddingForward& args);

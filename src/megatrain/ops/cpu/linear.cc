@@ -11,7 +11,7 @@ constexpr int64_t kTileCols = 256;
 constexpr int64_t kTileDepth = 512;
 
 // out = scale op(a) op(b) + bias + residual
-struct TiledProduct {
+struct TiledMatmul {
   View a;
   bool transpose_a;
   View b;
@@ -24,7 +24,7 @@ struct TiledProduct {
 
 // A tile of the output has one owner, which walks the whole depth in steps of kTileDepth. If the rows of `a` are the
 // output's rows, the last tile is padded with zero rows, so a row's bits do not depend on the number of rows.
-void compute_tile(const Context& context, const TiledProduct& args, int64_t row, int64_t col) {
+void compute_tile(const Context& context, const TiledMatmul& args, int64_t row, int64_t col) {
   thread_local std::vector<float> a_scratch, b_scratch, c_scratch;
   const int64_t rows = std::min(kTileRows, args.out.rows - row);
   const int64_t cols = std::min(kTileCols, args.out.cols - col);
@@ -38,16 +38,16 @@ void compute_tile(const Context& context, const TiledProduct& args, int64_t row,
                                     : read_tile(args.a, row, rows, kTileRows, first, k, a_scratch);
     const Tile b = args.transpose_b ? read_tile(args.b, col, cols, 0, first, k, b_scratch)
                                     : read_tile(args.b, first, k, 0, col, cols, b_scratch);
-    context.product({.m = m,
-                     .n = cols,
-                     .k = k,
-                     .a = a,
-                     .transpose_a = args.transpose_a,
-                     .b = b,
-                     .transpose_b = args.transpose_b,
-                     .c = c,
-                     .c_stride = cols,
-                     .accumulate = first > 0});
+    context.matmul({.m = m,
+                    .n = cols,
+                    .k = k,
+                    .a = a,
+                    .transpose_a = args.transpose_a,
+                    .b = b,
+                    .transpose_b = args.transpose_b,
+                    .c = c,
+                    .c_stride = cols,
+                    .accumulate = first > 0});
   }
   Chunk buffer;
   for (int64_t r = 0; r < rows; ++r) {
@@ -65,7 +65,7 @@ void compute_tile(const Context& context, const TiledProduct& args, int64_t row,
   }
 }
 
-void tiled_product(const Context& context, const TiledProduct& args) {
+void tiled_matmul(const Context& context, const TiledMatmul& args) {
   static_assert(kTileCols <= kChunk);
   check_dtype(args.a);
   check_dtype(args.b);
@@ -100,28 +100,28 @@ void linear_forward(const Context& context, const LinearForward& args) {
   ensure(args.x.rows == args.out.rows && args.x.cols == args.weight.cols && args.weight.rows == args.out.cols,
          "linear_forward: (T, K) times (N, K) transposed gives (T, N)");
   ensure(args.bias.empty() || args.scale == 1, "a scaled product has no bias");
-  tiled_product(context, {.a = args.x,
-                          .transpose_a = false,
-                          .b = args.weight,
-                          .transpose_b = true,
-                          .bias = args.bias,
-                          .residual = args.residual,
-                          .out = args.out,
-                          .scale = args.scale});
+  tiled_matmul(context, {.a = args.x,
+                         .transpose_a = false,
+                         .b = args.weight,
+                         .transpose_b = true,
+                         .bias = args.bias,
+                         .residual = args.residual,
+                         .out = args.out,
+                         .scale = args.scale});
 }
 
 void linear_backward_input(const Context& context, const LinearBackwardInput& args) {
   ensure(args.grad_out.rows == args.grad_x.rows && args.grad_out.cols == args.weight.rows &&
              args.weight.cols == args.grad_x.cols,
          "linear_backward_input: (T, N) times (N, K) gives (T, K)");
-  tiled_product(context, {.a = args.grad_out,
-                          .transpose_a = false,
-                          .b = args.weight,
-                          .transpose_b = false,
-                          .bias = {},
-                          .residual = args.accumulate ? args.grad_x : View{},
-                          .out = args.grad_x,
-                          .scale = args.scale});
+  tiled_matmul(context, {.a = args.grad_out,
+                         .transpose_a = false,
+                         .b = args.weight,
+                         .transpose_b = false,
+                         .bias = {},
+                         .residual = args.accumulate ? args.grad_x : View{},
+                         .out = args.grad_x,
+                         .scale = args.scale});
 }
 
 void linear_backward_weight(const Context& context, const LinearBackwardWeight& args) {
@@ -131,14 +131,14 @@ void linear_backward_weight(const Context& context, const LinearBackwardWeight& 
   ensure(args.grad_out.rows == args.x.rows && args.grad_out.cols == args.grad_weight.rows &&
              args.x.cols == args.grad_weight.cols && args.grad_weight.dtype == DType::f32,
          "linear_backward_weight: (T, N) transposed times (T, K) gives (N, K) in fp32");
-  tiled_product(context, {.a = args.grad_out,
-                          .transpose_a = true,
-                          .b = args.x,
-                          .transpose_b = false,
-                          .bias = {},
-                          .residual = args.accumulate ? args.grad_weight : View{},
-                          .out = args.grad_weight,
-                          .scale = args.scale});
+  tiled_matmul(context, {.a = args.grad_out,
+                         .transpose_a = true,
+                         .b = args.x,
+                         .transpose_b = false,
+                         .bias = {},
+                         .residual = args.accumulate ? args.grad_weight : View{},
+                         .out = args.grad_weight,
+                         .scale = args.scale});
 }
 
 }  // namespace megatrain::cpu

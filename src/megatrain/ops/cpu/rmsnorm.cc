@@ -84,16 +84,16 @@ void rmsnorm_backward(const Context& context, const RmsNormBackward& args) {
     const int64_t row = index / args.groups;
     const int64_t first = index % args.groups * size;
     Chunk x_buffer, w_buffer, g_buffer, r_buffer, out;
-    double product = 0;
+    double matmul = 0;
     for_chunks(size, [&](int64_t begin, int64_t count) {
       const float* x = read(args.x, row, first + begin, count, x_buffer.data());
       const float* w = read_weight(args.weight, args.weight_offset, begin, count, w_buffer.data());
       const float* g = read(args.grad_out, row, first + begin, count, g_buffer.data());
-      product += sum_of(count, [&](int64_t i) { return static_cast<double>(g[i] * w[i]) * x[i]; });
+      matmul += sum_of(count, [&](int64_t i) { return static_cast<double>(g[i] * w[i]) * x[i]; });
     });
     const double r = args.inv_rms[index];
     const float inv_rms = args.inv_rms[index];
-    const float along = static_cast<float>(r * r * r * product / static_cast<double>(size));
+    const float along = static_cast<float>(r * r * r * matmul / static_cast<double>(size));
     for_chunks(size, [&](int64_t begin, int64_t count) {
       const float* x = read(args.x, row, first + begin, count, x_buffer.data());
       const float* w = read_weight(args.weight, args.weight_offset, begin, count, w_buffer.data());

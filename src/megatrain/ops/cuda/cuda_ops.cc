@@ -6,7 +6,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/device/cuda/cuda_stream.h"
 #include "megatrain/ops/cuda/attention_cudnn.h"
-#include "megatrain/ops/cuda/experts_products.h"
+#include "megatrain/ops/cuda/experts_gemms.h"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/linear.h"
 #include "megatrain/ops/cuda/scratch.h"

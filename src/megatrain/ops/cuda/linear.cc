@@ -19,7 +19,7 @@ namespace {
 // unrounded.
 bool bias_is_fused(const LinearForward& args) { return args.bias.empty() || args.bias.dtype == args.out.dtype; }
 
-Product product_of(const LinearForward& args) {
+Gemm gemm_of(const LinearForward& args) {
   return {.m = args.x.rows,
           .n = args.weight.rows,
           .k = args.x.cols,
@@ -33,7 +33,7 @@ Product product_of(const LinearForward& args) {
           .scale = args.scale};
 }
 
-Product product_of(const LinearBackwardInput& args) {
+Gemm gemm_of(const LinearBackwardInput& args) {
   return {.m = args.grad_out.rows,
           .n = args.weight.cols,
           .k = args.weight.rows,
@@ -47,7 +47,7 @@ Product product_of(const LinearBackwardInput& args) {
           .scale = args.scale};
 }
 
-Product product_of(const LinearBackwardWeight& args) {
+Gemm gemm_of(const LinearBackwardWeight& args) {
   return {.m = args.grad_out.cols,
           .n = args.x.cols,
           .k = args.grad_out.rows,
@@ -61,11 +61,11 @@ Product product_of(const LinearBackwardWeight& args) {
           .scale = args.scale};
 }
 
-std::optional<Product> product_in(const OpNote& note) {
-  if (const auto* args = std::get_if<LinearForward>(&note)) return product_of(*args);
-  if (const auto* args = std::get_if<LinearBackwardInput>(&note)) return product_of(*args);
+std::optional<Gemm> gemm_in(const OpNote& note) {
+  if (const auto* args = std::get_if<LinearForward>(&note)) return gemm_of(*args);
+  if (const auto* args = std::get_if<LinearBackwardInput>(&note)) return gemm_of(*args);
   if (const auto* args = std::get_if<LinearBackwardWeight>(&note); args && !args->grad_weight.empty())
-    return product_of(*args);
+    return gemm_of(*args);
   return {};
 }
 
@@ -137,22 +137,22 @@ AlgorithmTable CudaLinear::tune(Device& device, const std::vector<OpNote>& notes
   Buffer workspace;
   AlgorithmTable table;
   for (const OpNote& note : notes) {
-    const std::optional<Product> product = product_in(note);
-    if (!product || product->m == 0 || product->n == 0) continue;
-    const ProductKey key = product_key(*product);
-    const std::string text = product_text(key);
+    const std::optional<Gemm> gemm = gemm_in(note);
+    if (!gemm || gemm->m == 0 || gemm->n == 0) continue;
+    const GemmKey key = gemm_key(*gemm);
+    const std::string text = gemm_text(key);
     if (table.contains(text)) continue;
     if (const auto found = known.find(text); found != known.end()) {
       const Choice algorithm = from_hex(found->second);
       std::string why = "it is no description of an algorithm";
-      if (!algorithm || !Matmul(handle_, *product).accepts(*algorithm, &why)) {
+      if (!algorithm || !Matmul(handle_, *gemm).accepts(*algorithm, &why)) {
         fail_input("the saved algorithm of the product " + text + " is refused by cuBLASLt: " + why +
                    "; it was saved with other libraries, or its file is damaged");
       }
       algorithms_[key] = algorithm;
     } else if (!algorithms_.contains(key)) {
       Choice algorithm;
-      const Product placed = *product_in(memory.place(note));
+      const Gemm placed = *gemm_in(memory.place(note));
       const Matmul matmul(handle_, placed);
       const std::vector<cublasLtMatmulAlgo_t> proposals = matmul.proposals(kProposals);
       if (workspace.bytes() == 0) workspace = device.allocate(static_cast<size_t>(kWorkspaceBytes), "timed calls");
@@ -164,35 +164,35 @@ AlgorithmTable CudaLinear::tune(Device& device, const std::vector<OpNote>& notes
   return table;
 }
 
-void CudaLinear::multiply(const Product& product, cudaStream_t stream) {
-  if (product.m == 0 || product.n == 0) return;
-  ensure(product.left.dtype == product.right.dtype, "the operands of a product share a dtype");
-  const Matmul matmul(handle_, product);
-  const ProductKey key = product_key(product);
+void CudaLinear::multiply(const Gemm& gemm, cudaStream_t stream) {
+  if (gemm.m == 0 || gemm.n == 0) return;
+  ensure(gemm.left.dtype == gemm.right.dtype, "the operands of a product share a dtype");
+  const Matmul matmul(handle_, gemm);
+  const GemmKey key = gemm_key(gemm);
   auto found = algorithms_.find(key);
   if (found == algorithms_.end()) {
     const std::vector<cublasLtMatmulAlgo_t> proposals = matmul.proposals(1);
     found = algorithms_.emplace(key, proposals.empty() ? Choice() : Choice(proposals.front())).first;
   }
   if (found->second) return matmul.run(*found->second, scratch_.take(kWorkspaceBytes, stream), stream);
-  const View &left = product.left, &right = product.right;
-  launch(SimpleGemm{.m = product.m,
-                    .n = product.n,
-                    .k = product.k,
+  const View &left = gemm.left, &right = gemm.right;
+  launch(SimpleGemm{.m = gemm.m,
+                    .n = gemm.n,
+                    .k = gemm.k,
                     .a = left.data,
-                    .a_row = product.left_transposed ? 1 : left.row_stride,
-                    .a_column = product.left_transposed ? left.row_stride : 1,
+                    .a_row = gemm.left_transposed ? 1 : left.row_stride,
+                    .a_column = gemm.left_transposed ? left.row_stride : 1,
                     .b = right.data,
-                    .b_row = product.right_transposed ? 1 : right.row_stride,
-                    .b_column = product.right_transposed ? right.row_stride : 1,
+                    .b_row = gemm.right_transposed ? 1 : right.row_stride,
+                    .b_column = gemm.right_transposed ? right.row_stride : 1,
                     .in = left.dtype,
-                    .bias = product.bias.data,
-                    .residual = product.residual.data,
-                    .residual_row = product.residual.row_stride,
-                    .c = product.out.data,
-                    .c_row = product.out.row_stride,
-                    .out = product.out.dtype,
-                    .scale = product.scale},
+                    .bias = gemm.bias.data,
+                    .residual = gemm.residual.data,
+                    .residual_row = gemm.residual.row_stride,
+                    .c = gemm.out.data,
+                    .c_row = gemm.out.row_stride,
+                    .out = gemm.out.dtype,
+                    .scale = gemm.scale},
          stream);
 }
 
@@ -203,7 +203,7 @@ void CudaLinear::forward(const LinearForward& args, cudaStream_t stream) {
          "a bias is (N), of the weight's dtype");
   ensure(args.bias.empty() || args.scale == 1, "a scaled product has no bias");
   if (has_few_rows(args)) return launch_few_rows(args, stream);
-  multiply(product_of(args), stream);
+  multiply(gemm_of(args), stream);
   if (!bias_is_fused(args)) launch_add_bias(args.out, args.bias, stream);
 }
 
@@ -211,7 +211,7 @@ void CudaLinear::backward_input(const LinearBackwardInput& args, cudaStream_t st
   ensure(args.grad_out.cols == args.weight.rows && args.grad_x.cols == args.weight.cols &&
              args.grad_x.rows == args.grad_out.rows,
          "a linear layer's input gradient is (T, N) times (N, K)");
-  multiply(product_of(args), stream);
+  multiply(gemm_of(args), stream);
 }
 
 void CudaLinear::backward_weight(const LinearBackwardWeight& args, cudaStream_t stream) {
@@ -222,7 +222,7 @@ void CudaLinear::backward_weight(const LinearBackwardWeight& args, cudaStream_t 
     ensure(args.x.rows == tokens && args.grad_weight.rows == args.grad_out.cols && args.grad_weight.cols == args.x.cols,
            "a linear layer's weight gradient is (N, T) times (T, K)");
     ensure(args.grad_weight.dtype == DType::f32, "weight gradients are fp32");
-    multiply(product_of(args), stream);
+    multiply(gemm_of(args), stream);
   }
   if (args.grad_bias.empty()) return;
   void* partials = scratch_.take(column_sum_scratch_bytes(tokens, args.grad_out.cols), stream);

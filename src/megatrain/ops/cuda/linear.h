@@ -36,11 +36,11 @@ class CudaLinear {
  private:
   using Choice = std::optional<cublasLtMatmulAlgo_t>;  // none: cuBLASLt has no algorithm for the matmul
 
-  void multiply(const Product& product, cudaStream_t stream);
+  void multiply(const Gemm& gemm, cudaStream_t stream);
 
   Scratch& scratch_;
   cublasLtHandle_t handle_ = nullptr;
-  std::map<ProductKey, Choice> algorithms_;
+  std::map<GemmKey, Choice> algorithms_;
 };
 
 }  // namespace megatrain

@@ -33,9 +33,7 @@ uint32_t alignment_of(const View& view) {
   return static_cast<uint32_t>(bits & (~bits + 1));
 }
 
-const View& residual_or_out(const Product& product) {
-  return product.residual.empty() ? product.out : product.residual;
-}
+const View& residual_or_out(const Gemm& gemm) { return gemm.residual.empty() ? gemm.out : gemm.residual; }
 
 template <class Value>
 void set(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t attribute, const Value& value) {
@@ -49,25 +47,25 @@ void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttribut
 
 }  // namespace
 
-ProductKey product_key(const Product& product) {
-  const View &a = product.right, &b = product.left, &c = residual_or_out(product);
-  return {product.m,
-          product.n,
-          product.k,
+GemmKey gemm_key(const Gemm& gemm) {
+  const View &a = gemm.right, &b = gemm.left, &c = residual_or_out(gemm);
+  return {gemm.m,
+          gemm.n,
+          gemm.k,
           static_cast<int64_t>(a.dtype),
-          static_cast<int64_t>(product.out.dtype),
-          product.right_transposed,
-          product.left_transposed,
-          !product.bias.empty(),
+          static_cast<int64_t>(gemm.out.dtype),
+          gemm.right_transposed,
+          gemm.left_transposed,
+          !gemm.bias.empty(),
           a.row_stride,
           b.row_stride,
           c.row_stride,
-          product.out.row_stride,
+          gemm.out.row_stride,
           alignment_of(a) | alignment_of(b) << 8,
-          alignment_of(c) | alignment_of(product.out) << 8};
+          alignment_of(c) | alignment_of(gemm.out) << 8};
 }
 
-std::string product_text(const ProductKey& key) {
+std::string gemm_text(const GemmKey& key) {
   const auto number = [](int64_t value) { return std::to_string(value); };
   const auto type = [](int64_t dtype) { return dtype_name(static_cast<DType>(dtype)); };
   std::string text = number(key[0]) + "x" + number(key[1]) + "x" + number(key[2]) + " " + type(key[3]) + ">" +
@@ -81,20 +79,20 @@ std::string product_text(const ProductKey& key) {
 
 // cuBLAS is column-major, so it computes the transpose: out^T (n, m) = right^T left^T. A row-major matrix read as
 // column-major is already its transpose: A = right, transposed when right is stored as (n, k); B = left likewise.
-Matmul::Matmul(cublasLtHandle_t handle, const Product& product)
-    : handle_(handle), product_(product), a_(product.right), b_(product.left), c_(residual_or_out(product)) {
+Matmul::Matmul(cublasLtHandle_t handle, const Gemm& gemm)
+    : handle_(handle), gemm_(gemm), a_(gemm.right), b_(gemm.left), c_(residual_or_out(gemm)) {
   CUDA_CHECK(cublasLtMatmulDescCreate(description_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
-  set(description_, CUBLASLT_MATMUL_DESC_TRANSA, product.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(description_, CUBLASLT_MATMUL_DESC_TRANSB, product.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (!product.bias.empty()) {
+  set(description_, CUBLASLT_MATMUL_DESC_TRANSA, gemm.right_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(description_, CUBLASLT_MATMUL_DESC_TRANSB, gemm.left_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (!gemm.bias.empty()) {
     set(description_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(product.bias.data));
-    set(description_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(product.bias.dtype));
+    set(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(gemm.bias.data));
+    set(description_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, cuda_type(gemm.bias.dtype));
   }
   describe(layout_a_.out(), a_);
   describe(layout_b_.out(), b_);
   describe(layout_c_.out(), c_);
-  describe(layout_d_.out(), product.out);
+  describe(layout_d_.out(), gemm.out);
 }
 
 std::vector<cublasLtMatmulAlgo_t> Matmul::proposals(int count) const {
@@ -105,7 +103,7 @@ std::vector<cublasLtMatmulAlgo_t> Matmul::proposals(int count) const {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(a_));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(b_));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c_));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(product_.out));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(gemm_.out));
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(count));
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, description_, layout_a_, layout_b_, layout_c_,
@@ -136,9 +134,9 @@ bool Matmul::accepts(const cublasLtMatmulAlgo_t& algorithm, std::string* why) co
 }
 
 void Matmul::run(const cublasLtMatmulAlgo_t& algorithm, void* workspace, cudaStream_t stream) const {
-  const float alpha = product_.scale, beta = product_.residual.empty() ? 0.0f : 1.0f;
+  const float alpha = gemm_.scale, beta = gemm_.residual.empty() ? 0.0f : 1.0f;
   CUDA_CHECK(cublasLtMatmul(handle_, description_, &alpha, a_.data, layout_a_, b_.data, layout_b_, &beta, c_.data,
-                            layout_c_, product_.out.data, layout_d_, &algorithm, workspace,
+                            layout_c_, gemm_.out.data, layout_d_, &algorithm, workspace,
                             static_cast<size_t>(kWorkspaceBytes), stream));
 }
 

@@ -14,7 +14,7 @@ namespace megatrain {
 
 // Row-major out (m, n) = scale left right + bias + residual, where left is (m, k) and right is (k, n), each as stored
 // or transposed.
-struct Product {
+struct Gemm {
   int64_t m, n, k;
   View left;
   bool left_transposed;  // left is stored as (k, m)
@@ -28,12 +28,12 @@ struct Product {
 
 // What the choice of an algorithm depends on: shapes, dtypes, strides and alignments, but neither addresses nor the
 // scale.
-using ProductKey = std::array<int64_t, 14>;
-ProductKey product_key(const Product& product);
+using GemmKey = std::array<int64_t, 14>;
+GemmKey gemm_key(const Gemm& gemm);
 
 // "8192x4608x3584 bf16>bf16 nt bias strides 3584 3584 4608 4608 aligned 16 16 16 16": m x n x k, operands > out, left
 // and right as stored or transposed, then right, left, residual (or out), out.
-std::string product_text(const ProductKey& key);
+std::string gemm_text(const GemmKey& key);
 
 // Move-only owner of a cuBLASLt description.
 template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
@@ -57,7 +57,7 @@ class Matmul {
  public:
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 
-  Matmul(cublasLtHandle_t handle, const Product& product);
+  Matmul(cublasLtHandle_t handle, const Gemm& gemm);
 
   // At most `count` algorithms that add in one order (no split over k), the library's first choice first.
   std::vector<cublasLtMatmulAlgo_t> proposals(int count) const;
@@ -69,7 +69,7 @@ class Matmul {
 
  private:
   cublasLtHandle_t handle_;
-  Product product_;
+  Gemm gemm_;
   View a_, b_, c_;
   Described<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> description_;
   Described<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy> layout_a_, layout_b_, layout_c_, layout_d_;

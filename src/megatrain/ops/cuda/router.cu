@@ -140,9 +140,9 @@ __global__ void route_backward_kernel(const float* logits, int64_t stride, int64
   if (of_all) offset -= mean * scale;
   if (losses) offset += 2 * (all.most + logf(all.sum)) * slopes.squared_lse;
   if (losses && slopes.probability) {
-    float product = 0;
-    for (int e = lane; e < experts; e += 32) product += expf(row[e] - all.most) * slopes.probability[e];
-    offset -= warp_sum(product) / all.sum;
+    float gemm = 0;
+    for (int e = lane; e < experts; e += 32) gemm += expf(row[e] - all.most) * slopes.probability[e];
+    offset -= warp_sum(gemm) / all.sum;
   }
 
   // All lanes of a warp run the same number of rounds, because the shuffles need all of them.

@@ -1,11 +1,11 @@
-#include "megatrain/advice/prospect.h"
+#include "megatrain/advice/plan_inputs.h"
 
 #include <algorithm>
 
 #include <fmt/format.h>
 
 #include "megatrain/train/expert_groups.h"
-#include "megatrain/train/site.h"
+#include "megatrain/train/planned_machine.h"
 
 namespace megatrain {
 
@@ -13,40 +13,41 @@ namespace {
 
 // `choose(workload_of, budgets, profile)` returns the workload.
 template <class Choose>
-Prospect prospect_with(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored,
-                       const Choose& choose) {
+PlanInputs prospect_with(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned,
+                         const TensorTypes& stored, const Choose& choose) {
   const RunIdentity identity = make_identity(config, model);
-  const Budgets budgets = make_budgets(config, site);
-  const MachineProfile profile = profile_for(site.profile, config, model, identity);
+  const Budgets budgets = make_budgets(config, planned);
+  const MachineProfile profile = profile_for(planned.profile, config, model, identity);
   const auto workload_of = [&](int64_t experts_per_record) {
-    return make_workload(config, model, identity, site, stored, experts_per_record);
+    return make_workload(config, model, identity, planned, stored, experts_per_record);
   };
   return {.workload = choose(workload_of, budgets, profile), .budgets = budgets, .profile = profile};
 }
 
 }  // namespace
 
-Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site, const TensorTypes& stored,
-                     bool quickly) {
-  return prospect_with(
-      config, model, site, stored, [&](const auto& workload_of, const Budgets& budgets, const MachineProfile& profile) {
-        return choose_groups(config, model, make_identity(config, model).dtype, budgets, profile, workload_of, quickly);
-      });
+PlanInputs plan_inputs(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned,
+                       const TensorTypes& stored, bool quickly) {
+  return prospect_with(config, model, planned, stored,
+                       [&](const auto& workload_of, const Budgets& budgets, const MachineProfile& profile) {
+                         return choose_groups(config, model, make_identity(config, model).dtype, budgets, profile,
+                                              workload_of, quickly);
+                       });
 }
 
-Prospect prospect_of_group(const TrainConfig& config, const ModelConfig& model, const Site& site,
-                           const TensorTypes& stored, int64_t experts_per_record) {
+PlanInputs plan_inputs_of_group(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned,
+                                const TensorTypes& stored, int64_t experts_per_record) {
   return prospect_with(
-      config, model, site, stored,
+      config, model, planned, stored,
       [&](const auto& workload_of, const Budgets&, const MachineProfile&) { return workload_of(experts_per_record); });
 }
 
-std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfig& model, const Site& site,
+std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned,
                                      const TensorTypes& stored) {
   TrainConfig smallest = config;
   smallest.batch = config.micro_batch;
   smallest.plan.clear();  // it is for larger steps
-  return fit(prospect_of(smallest, model, site, stored, true));
+  return fit(plan_inputs(smallest, model, planned, stored, true));
 }
 
 TrainConfig with_state(TrainConfig config, const StateFormat& format) {

@@ -1,9 +1,9 @@
-#include "megatrain/ops/cpu/product.h"
+#include "megatrain/ops/cpu/matmul.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "megatrain/ops/cpu/product_pass.h"
+#include "megatrain/ops/cpu/matmul_pass.h"
 
 namespace megatrain::cpu {
 namespace {
@@ -19,14 +19,14 @@ struct Avx2 {
 
 }  // namespace
 
-ProductFunction product_avx2() { return &product_pass<Avx2>; }
+MatmulFunction matmul_avx2() { return &matmul_pass<Avx2>; }
 
 }  // namespace megatrain::cpu
 
 #else
 
 namespace megatrain::cpu {
-ProductFunction product_avx2() { return nullptr; }
+MatmulFunction matmul_avx2() { return nullptr; }
 }  // namespace megatrain::cpu
 
 #endif

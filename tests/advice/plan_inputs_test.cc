@@ -1,5 +1,5 @@
 // What would fit which machine, without a device, and the table of models.
-#include "megatrain/advice/prospect.h"
+#include "megatrain/advice/plan_inputs.h"
 #include "megatrain/plan/estimate.h"
 
 #include <ctime>
@@ -10,7 +10,7 @@
 #include "megatrain/model/model.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/ops/attention_cut.h"
-#include "megatrain/train/site.h"
+#include "megatrain/train/planned_machine.h"
 #include "tests/advice/presets.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/plan_changes.h"
@@ -23,20 +23,20 @@ double cpu_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC
 
 }  // namespace
 
-TEST(Prospect, CountsTheParametersThatAreTrainedWithoutTheirPadding) {
+TEST(PlanInputs, CountsTheParametersThatAreTrainedWithoutTheirPadding) {
   TrainConfig config = step_of(1, 1);
-  const Site site = machine_with("h200", 500 * kGiB);
-  const Workload all = prospect_of(config, preset("gpt-oss-20b"), site, {}, true).workload;
+  const PlannedMachine planned = machine_with("h200", 500 * kGiB);
+  const Workload all = plan_inputs(config, preset("gpt-oss-20b"), planned, {}, true).workload;
   EXPECT_EQ(all.trained_parameters, all.parameters);
   config.train_only = {"*.self_attn.sinks"};  // 64 heads in each of 24 layers; a tensor is padded to 128 elements
-  EXPECT_EQ(prospect_of(config, preset("gpt-oss-20b"), site, {}, true).workload.trained_parameters, 24 * 64);
+  EXPECT_EQ(plan_inputs(config, preset("gpt-oss-20b"), planned, {}, true).workload.trained_parameters, 24 * 64);
 }
 
 // Attention with a window is not cut into tiles, unless it has its own way of doing so.
-TEST(Prospect, KnowsWhereLongAttentionIsNotCut) {
-  const Site site = machine_with("h200", 500 * kGiB);
+TEST(PlanInputs, KnowsWhereLongAttentionIsNotCut) {
+  const PlannedMachine planned = machine_with("h200", 500 * kGiB);
   const auto whole = [&](const char* name, int64_t seq_len) {
-    return prospect_of(step_of(1, 1, seq_len), preset(name), site, {}, true).workload.whole_attention;
+    return plan_inputs(step_of(1, 1, seq_len), preset(name), planned, {}, true).workload.whole_attention;
   };
   EXPECT_FALSE(whole("gpt-oss-20b", 8192));
   EXPECT_FALSE(whole("qwen2.5-7b", 120 * 1024));
@@ -49,37 +49,37 @@ TEST(Prospect, KnowsWhereLongAttentionIsNotCut) {
   EXPECT_EQ(whole("gpt-oss-20b", 120 * 1024), !attention_cut(shape, 1, 120 * 1024).tiled(120 * 1024));
 }
 
-TEST(Prospect, AMachineThatIsNotThereHasTheMemoryOfItsProfileLessWhatIsLeftFree) {
-  const Site site = site_of(named_machine("4090"));
-  EXPECT_EQ(site.budgets.gpu_bytes, 23 * kGiB - 512 * kMiB);
-  EXPECT_EQ(site.budgets.host_bytes, host_budget(64 * kGiB));
-  EXPECT_LT(site.budgets.host_bytes, 62 * kGiB);
+TEST(PlanInputs, AMachineThatIsNotThereHasTheMemoryOfItsProfileLessWhatIsLeftFree) {
+  const PlannedMachine planned = machine_from_profile(named_machine("4090"));
+  EXPECT_EQ(planned.budgets.gpu_bytes, 23 * kGiB - 512 * kMiB);
+  EXPECT_EQ(planned.budgets.host_bytes, host_budget(64 * kGiB));
+  EXPECT_LT(planned.budgets.host_bytes, 62 * kGiB);
   EXPECT_EQ(host_budget(kGiB), 0);
-  const Prospect p = prospect_of(step_of(8, 8), preset("qwen2.5-3b"), site);
+  const PlanInputs p = plan_inputs(step_of(8, 8), preset("qwen2.5-3b"), planned);
   EXPECT_GT(p.workload.device_base_bytes, 0);
   EXPECT_GT(p.workload.scratch_bytes, 0);
   const auto found = fit(p);
   ASSERT_TRUE(found);
-  EXPECT_LE(found->need.hbm_bytes(), site.budgets.gpu_bytes);
-  EXPECT_LE(found->need.host_bytes(), site.budgets.host_bytes);
+  EXPECT_LE(found->need.hbm_bytes(), planned.budgets.gpu_bytes);
+  EXPECT_LE(found->need.host_bytes(), planned.budgets.host_bytes);
 }
 
-TEST(Prospect, SamplesHaveALineOfTheirOwnThatFollowsPromptsAndAnswers) {
-  const Site site = site_of(named_machine("h200"));
+TEST(PlanInputs, SamplesHaveALineOfTheirOwnThatFollowsPromptsAndAnswers) {
+  const PlannedMachine planned = machine_from_profile(named_machine("h200"));
   for (const char* name : {"qwen2.5-7b", "gpt-oss-20b"}) {
     const ModelConfig model = preset(name);
     const auto workload = [&](const TrainConfig::Sample& sample, int64_t prompt_tokens = 0) {
       TrainConfig config = step_of(8, 8);
       config.sample = sample;
-      Site counted = site;
+      PlannedMachine counted = planned;
       counted.prompt_tokens = prompt_tokens;
-      return prospect_of_group(config, model, counted, {}, 0).workload;
+      return plan_inputs_of_group(config, model, counted, {}, 0).workload;
     };
     const Workload none = workload({}), one = workload({.every = 1, .prompts = {"a"}});
     EXPECT_EQ(none.generation_bytes, 0);
     EXPECT_GT(one.generation_bytes, 2 * one.weight_bytes(1)) << "the weights of two blocks";
     for (const Workload* w : {&none, &one}) {
-      EXPECT_EQ(w->device_base_bytes, site.device_base_bytes);
+      EXPECT_EQ(w->device_base_bytes, planned.device_base_bytes);
       EXPECT_EQ(w->scratch_bytes, none.scratch_bytes);
     }
     const auto bytes = [&](std::vector<std::string> prompts, int64_t max_tokens, int64_t counted = 0) {
@@ -93,22 +93,22 @@ TEST(Prospect, SamplesHaveALineOfTheirOwnThatFollowsPromptsAndAnswers) {
   }
 }
 
-TEST(Prospect, SamplesTakeNoMoreThanWhatActivationsDoNotLend) {
-  const Site site = site_of(named_machine("4090"));
+TEST(PlanInputs, SamplesTakeNoMoreThanWhatActivationsDoNotLend) {
+  const PlannedMachine planned = machine_from_profile(named_machine("4090"));
   TrainConfig config = step_of(8, 8);
-  const auto plain = fit(prospect_of(config, preset("qwen2.5-3b"), site));
+  const auto plain = fit(plan_inputs(config, preset("qwen2.5-3b"), planned));
   config.sample = {.every = 1, .prompts = std::vector<std::string>(8, "What is the answer?")};
-  const Prospect p = prospect_of(config, preset("qwen2.5-3b"), site);
+  const PlanInputs p = plan_inputs(config, preset("qwen2.5-3b"), planned);
   const auto sampling = fit(p);
   ASSERT_TRUE(plain && sampling);
-  EXPECT_LE(sampling->need.hbm_bytes(), site.budgets.gpu_bytes);
+  EXPECT_LE(sampling->need.hbm_bytes(), planned.budgets.gpu_bytes);
   EXPECT_LT(sampling->need.bytes_of(ResourceKind::generation), p.workload.generation_bytes / 4);
 }
 
-TEST(Prospect, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfASequenceUpToATile) {
-  const Site site = site_of(named_machine("h200"));
+TEST(PlanInputs, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfASequenceUpToATile) {
+  const PlannedMachine planned = machine_from_profile(named_machine("h200"));
   const auto scratch = [&](int64_t seq_len) {
-    return prospect_of(step_of(1, 1, seq_len), preset("qwen2.5-7b"), site).workload.scratch_bytes;
+    return plan_inputs(step_of(1, 1, seq_len), preset("qwen2.5-7b"), planned).workload.scratch_bytes;
   };
   EXPECT_EQ(scratch(1024), scratch(2048));
   EXPECT_GE(scratch(16384), 7 * 16384 * 16384 * int64_t{2});  // seven heads share a key head
@@ -117,10 +117,10 @@ TEST(Prospect, TheScratchOfADeviceThatIsNotThereGrowsWithTheSquareOfASequenceUpT
   EXPECT_EQ(scratch(524288) - scratch(262144), 262144 * 2 * 128 * 4);
 }
 
-TEST(Prospect, LayersWithALongWindowTakeTheScratchOfWholeDocuments) {
-  const Site site = site_of(named_machine("h200"));
+TEST(PlanInputs, LayersWithALongWindowTakeTheScratchOfWholeDocuments) {
+  const PlannedMachine planned = machine_from_profile(named_machine("h200"));
   const auto scratch = [&](const ModelConfig& model) {
-    return prospect_of(step_of(1, 1, 32768), model, site).workload.scratch_bytes;
+    return plan_inputs(step_of(1, 1, 32768), model, planned).workload.scratch_bytes;
   };
   // eight heads share a key head; every second layer of the first two has a window
   ModelConfig longer = preset("gpt-oss-20b");
@@ -130,17 +130,17 @@ TEST(Prospect, LayersWithALongWindowTakeTheScratchOfWholeDocuments) {
   EXPECT_LT(scratch(preset("qwen3-30b-a3b")), int64_t{8} * 32768 * 32768);
 }
 
-TEST(Prospect, OfRaggedDataAShorterDocumentMayTakeMoreScratch) {
+TEST(PlanInputs, OfRaggedDataAShorterDocumentMayTakeMoreScratch) {
   TrainConfig config = step_of(1, 1, 20000);
   config.data.train.emplace_back();
-  const Site site = site_of(named_machine("h200"));
-  const int64_t whole = prospect_of(step_of(1, 1, 16384), preset("qwen2.5-7b"), site).workload.scratch_bytes;
-  EXPECT_GE(prospect_of(config, preset("qwen2.5-7b"), site).workload.scratch_bytes, whole);
+  const PlannedMachine planned = machine_from_profile(named_machine("h200"));
+  const int64_t whole = plan_inputs(step_of(1, 1, 16384), preset("qwen2.5-7b"), planned).workload.scratch_bytes;
+  EXPECT_GE(plan_inputs(config, preset("qwen2.5-7b"), planned).workload.scratch_bytes, whole);
 }
 
-TEST(Prospect, AModelsOwnFlopsAreItsProductsAndWhatATokenSees) {
+TEST(PlanInputs, AModelsOwnFlopsAreItsProductsAndWhatATokenSees) {
   const ModelConfig c = preset("qwen2.5-7b");
-  const Workload w = prospect_of(step_of(4, 2, 1024), c, site_of(named_machine("h200"))).workload;
+  const Workload w = plan_inputs(step_of(4, 2, 1024), c, machine_from_profile(named_machine("h200"))).workload;
   const double matrices =
       static_cast<double>(c.layers * (c.hidden * (c.qkv_dim() + c.q_dim()) + 3 * c.hidden * c.ff) + c.hidden * c.vocab);
   const double seen = static_cast<double>(c.layers * c.q_dim()) * 1025 / 2;  // matmuls of q and k, and of p and v
@@ -149,12 +149,12 @@ TEST(Prospect, AModelsOwnFlopsAreItsProductsAndWhatATokenSees) {
 
 // A token sees half of its sequence on average. Backward takes 2.5 times forward; recomputing takes one more forward,
 // unless attention's outputs are kept.
-TEST(Prospect, AttentionsPartOfAStepIsWhatTokensSeeAndWhatIsComputedAgain) {
+TEST(PlanInputs, AttentionsPartOfAStepIsWhatTokensSeeAndWhatIsComputedAgain) {
   const ModelConfig c = preset("qwen2.5-7b");
-  const Site site = site_of(named_machine("h200"));
+  const PlannedMachine planned = machine_from_profile(named_machine("h200"));
   std::vector<double> rest_s;  // per token; their matmuls do not depend on the sequence length
   for (const auto& [batch, seq_len] : {std::pair<int64_t, int64_t>{64, 1024}, {2, 65536}}) {
-    const Prospect p = prospect_of(step_of(batch, 1, seq_len), c, site);
+    const PlanInputs p = plan_inputs(step_of(batch, 1, seq_len), c, planned);
     const Workload& w = p.workload;
     const auto found = fit(p);
     ASSERT_TRUE(found);
@@ -178,9 +178,9 @@ TEST(Prospect, AttentionsPartOfAStepIsWhatTokensSeeAndWhatIsComputedAgain) {
   EXPECT_NEAR(rest_s[1] / rest_s[0], 1, 0.02);
 }
 
-TEST(Prospect, AttentionOfExpertsInPartsIsCountedOnce) {
+TEST(PlanInputs, AttentionOfExpertsInPartsIsCountedOnce) {
   const ModelConfig c = preset("qwen3-30b-a3b");
-  Prospect p = prospect_of(step_of(4, 1, 4096), c, machine_with("4090", 700 * kGiB));
+  PlanInputs p = plan_inputs(step_of(4, 1, 4096), c, machine_with("4090", 700 * kGiB));
   ASSERT_TRUE(p.workload.phase(1).in_parts());
   const auto found = fit(p);
   ASSERT_TRUE(found);
@@ -191,22 +191,22 @@ TEST(Prospect, AttentionOfExpertsInPartsIsCountedOnce) {
   EXPECT_NEAR(attention_flops(p.workload, plan) / forward, 4.5, 1e-9);
 }
 
-TEST(Prospect, HalfAMillionTokensFitWhereAttentionsOutputsWait) {
-  const Site site = machine_with("h200", 125 * kGiB);
-  const Prospect p = prospect_of(step_of(1, 1, 524288), preset("qwen2.5-7b"), site);
+TEST(PlanInputs, HalfAMillionTokensFitWhereAttentionsOutputsWait) {
+  const PlannedMachine planned = machine_with("h200", 125 * kGiB);
+  const PlanInputs p = plan_inputs(step_of(1, 1, 524288), preset("qwen2.5-7b"), planned);
   const auto found = fit(p);
   ASSERT_TRUE(found);
   EXPECT_GT(keeping(p.workload, found->plan, "outputs"), 14);
   // with short sequences, a byte of outputs saves less than a byte of the rest of attention's branch
-  const auto brief = fit(prospect_of(step_of(64, 16, 1024), preset("qwen2.5-7b"), site));
+  const auto brief = fit(plan_inputs(step_of(64, 16, 1024), preset("qwen2.5-7b"), planned));
   ASSERT_TRUE(brief);
   EXPECT_EQ(keeping(p.workload, brief->plan, "outputs"), 0);
 }
 
 // Attention outputs that do not fit the device wait in host memory, so no block recomputes attention.
-TEST(Prospect, OfHalfAMillionTokensAttentionsOutputsWaitInHostMemoryWhereItHasRoom) {
+TEST(PlanInputs, OfHalfAMillionTokensAttentionsOutputsWaitInHostMemoryWhereItHasRoom) {
   const ModelConfig model = preset("qwen2.5-7b");
-  const Prospect p = prospect_of(step_of(1, 1, 524288), model, machine_with("h200", 1500 * kGiB));
+  const PlanInputs p = plan_inputs(step_of(1, 1, 524288), model, machine_with("h200", 1500 * kGiB));
   const auto found = fit(p);
   ASSERT_TRUE(found);
   const auto on_host = [](const Plan& plan) {
@@ -219,7 +219,7 @@ TEST(Prospect, OfHalfAMillionTokensAttentionsOutputsWaitInHostMemoryWhereItHasRo
   keep(p.workload, nothing, "nothing");
   EXPECT_LT(step_s, 0.85 * estimate(p.workload, nothing, p.profile).step_s);
   // with little more than one block's activations on the device, nearly all wait there, and the step is hardly longer
-  Prospect small = p;
+  PlanInputs small = p;
   small.budgets.gpu_bytes = 72 * kGiB;
   const auto little = fit(small);
   ASSERT_TRUE(little);
@@ -227,7 +227,7 @@ TEST(Prospect, OfHalfAMillionTokensAttentionsOutputsWaitInHostMemoryWhereItHasRo
   EXPECT_LT(estimate(p.workload, little->plan, p.profile).step_s, 1.05 * step_s);
 }
 
-TEST(Prospect, TheLowerHalfIsFrozenByPatternsThatMatchItAlone) {
+TEST(PlanInputs, TheLowerHalfIsFrozenByPatternsThatMatchItAlone) {
   EXPECT_EQ(lower_half(2), (std::vector<std::string>{"model.embed_tokens.*", "model.layers.0.*"}));
   EXPECT_EQ(lower_half(23),
             (std::vector<std::string>{"model.embed_tokens.*", "model.layers.[0-9].*", "model.layers.10.*"}));
@@ -237,18 +237,18 @@ TEST(Prospect, TheLowerHalfIsFrozenByPatternsThatMatchItAlone) {
     TrainConfig config = step_of(1, 1, 128);
     const ModelConfig model = preset(name);
     config.freeze = lower_half(model.layers);
-    const Workload w = prospect_of(config, model, site_of(named_machine("h200"))).workload;
+    const Workload w = plan_inputs(config, model, machine_from_profile(named_machine("h200"))).workload;
     for (int64_t r = 0; r <= model.layers; ++r) EXPECT_EQ(w.is_trained(r), r > model.layers / 2) << name << " " << r;
   }
 }
 
-TEST(Prospect, FrozenTensorsOfABfloat16SourceTakeTwoBytesLessAndThoseOfOthersDoNot) {
+TEST(PlanInputs, FrozenTensorsOfABfloat16SourceTakeTwoBytesLessAndThoseOfOthersDoNot) {
   TrainConfig config = step_of(1, 1, 128);
   const ModelConfig model = preset("qwen2.5-0.5b");  // none of its tensors is padded
-  const Site site = site_of(named_machine("h200"));
+  const PlannedMachine planned = machine_from_profile(named_machine("h200"));
   config.freeze = lower_half(model.layers);
   const auto low_bytes = [&](const TensorTypes& stored) {
-    const Workload w = prospect_of(config, model, site, stored).workload;
+    const Workload w = plan_inputs(config, model, planned, stored).workload;
     int64_t bytes = 0;
     for (int64_t r = 0; r < w.record_count(); ++r) bytes += w.low_bytes(r);
     return bytes;

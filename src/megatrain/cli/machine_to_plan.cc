@@ -1,4 +1,4 @@
-#include "megatrain/cli/planned_site.h"
+#include "megatrain/cli/machine_to_plan.h"
 
 #include <algorithm>
 
@@ -9,7 +9,7 @@
 #include "megatrain/io/scratch_file.h"
 #include "megatrain/machine/machines.h"
 #include "megatrain/machine/profile_cache.h"
-#include "megatrain/train/site.h"
+#include "megatrain/train/planned_machine.h"
 
 namespace megatrain {
 
@@ -28,13 +28,13 @@ std::optional<int64_t> size_option(const Arguments& arguments, const char* name)
 }
 
 // The machine has this much disk, and state may spill to it.
-void use_disk(Site& site, int64_t bytes) {
-  site.limits.disk_bytes = bytes;
-  site.budgets.disk_bytes = disk_budget(bytes);
+void use_disk(PlannedMachine& planned, int64_t bytes) {
+  planned.limits.disk_bytes = bytes;
+  planned.budgets.disk_bytes = disk_budget(bytes);
 }
 
-Site named_site(const std::string& name, const TrainConfig& config, std::optional<int64_t> ram,
-                std::optional<int64_t> disk) {
+PlannedMachine named_site(const std::string& name, const TrainConfig& config, std::optional<int64_t> ram,
+                          std::optional<int64_t> disk) {
   MachineProfile machine = name.ends_with(".json") ? read_profile(name) : named_machine(name);
   if (config.device == "cpu" && machine.shared_cores == 0)
     fail_config(fmt::format("--machine={} has a GPU, but device is cpu; leave one of them out", name));
@@ -42,41 +42,41 @@ Site named_site(const std::string& name, const TrainConfig& config, std::optiona
   if (!disk && !config.memory.nvme_path.empty() && machine.disk_bytes == 0)
     fail_config(fmt::format(
         "memory.nvme_path is given, but --machine={} does not say how much disk it has; say so with --disk", name));
-  Site site = site_of(machine);
-  if (disk) use_disk(site, *disk);
-  return site;
+  PlannedMachine planned = machine_from_profile(machine);
+  if (disk) use_disk(planned, *disk);
+  return planned;
 }
 
-Site this_site(const Machine& machine, const TrainConfig& config, std::optional<int64_t> ram,
-               std::optional<int64_t> disk) {
-  Site site = site_here(machine, config.threads);
+PlannedMachine this_site(const Machine& machine, const TrainConfig& config, std::optional<int64_t> ram,
+                         std::optional<int64_t> disk) {
+  PlannedMachine planned = this_machine(machine, config.threads);
   if (ram) {
-    site.limits.host_bytes = *ram;
-    site.budgets.host_bytes = host_budget(*ram);
-    if (!site.gpu) {  // the CPU device uses the same memory
-      site.limits.gpu_bytes = *ram;
-      site.budgets.gpu_bytes = site.budgets.host_bytes /= 2;
+    planned.limits.host_bytes = *ram;
+    planned.budgets.host_bytes = host_budget(*ram);
+    if (!planned.gpu) {  // the CPU device uses the same memory
+      planned.limits.gpu_bytes = *ram;
+      planned.budgets.gpu_bytes = planned.budgets.host_bytes /= 2;
     }
   }
   const ScratchPlace place = disk_settings(config).place;
   if (!place.directory.empty()) {
     check_scratch_place(place, 0);
-    use_disk(site, std::max<int64_t>(free_scratch_bytes(place.directory), 1));
+    use_disk(planned, std::max<int64_t>(free_scratch_bytes(place.directory), 1));
   }
-  if (disk) use_disk(site, *disk);
-  return site;
+  if (disk) use_disk(planned, *disk);
+  return planned;
 }
 
 }  // namespace
 
-PlannedSite planned_site(const Arguments& arguments, const TrainConfig& config) {
+MachineToPlan machine_to_plan(const Arguments& arguments, const TrainConfig& config) {
   const auto ram = size_option(arguments, "--ram"), disk = size_option(arguments, "--disk");
-  PlannedSite planned;
+  MachineToPlan planned;
   if (const auto name = arguments.option("--machine")) {
-    planned.site = named_site(*name, config, ram, disk);
+    planned.planned = named_site(*name, config, ram, disk);
   } else {
     planned.machine = open_machine(config.device, config.threads);
-    planned.site = this_site(planned.machine, config, ram, disk);
+    planned.planned = this_site(planned.machine, config, ram, disk);
   }
   return planned;
 }

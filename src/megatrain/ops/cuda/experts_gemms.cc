@@ -1,4 +1,4 @@
-#include "megatrain/ops/cuda/experts_products.h"
+#include "megatrain/ops/cuda/experts_gemms.h"
 
 #include "megatrain/base/error.h"
 #include "megatrain/device/cuda/check.h"

@@ -1,4 +1,4 @@
-#include "megatrain/train/site.h"
+#include "megatrain/train/planned_machine.h"
 
 #include <algorithm>
 
@@ -33,23 +33,24 @@ int64_t host_budget(int64_t bytes) {
 
 int64_t disk_budget(int64_t bytes) { return bytes / 10 * 9; }
 
-Site site_here(const Machine& machine, int64_t threads) {
+PlannedMachine this_machine(const Machine& machine, int64_t threads) {
   const Device& device = *machine.device;
-  Site site{.profile = machine_profile(device), .gpu = device.kind() == DeviceKind::cuda, .ops = machine.ops.get()};
+  PlannedMachine planned{
+      .profile = machine_profile(device), .gpu = device.kind() == DeviceKind::cuda, .ops = machine.ops.get()};
   const int64_t host = std::max<int64_t>(host_memory_available() - kHostMargin, 0);
-  if (site.gpu) {
-    site.device_base_bytes = device.memory_used() + kLoadedLater;
-    site.host_base_bytes = host_memory_used() + kLoadedLater + team_size(threads) * kPieceScratchBytes;
-    site.budgets.gpu_bytes = device.memory_used() + device.memory_free() - kDeviceMargin;
-    site.budgets.host_bytes = host + host_memory_used();  // used by the whole process
+  if (planned.gpu) {
+    planned.device_base_bytes = device.memory_used() + kLoadedLater;
+    planned.host_base_bytes = host_memory_used() + kLoadedLater + team_size(threads) * kPieceScratchBytes;
+    planned.budgets.gpu_bytes = device.memory_used() + device.memory_free() - kDeviceMargin;
+    planned.budgets.host_bytes = host + host_memory_used();  // used by the whole process
   } else {
-    site.budgets.gpu_bytes = site.budgets.host_bytes = host / 2;
-    site.budgets.device_is_host = true;
+    planned.budgets.gpu_bytes = planned.budgets.host_bytes = host / 2;
+    planned.budgets.device_is_host = true;
   }
-  return site;
+  return planned;
 }
 
-Site site_of(const MachineProfile& machine) {
+PlannedMachine machine_from_profile(const MachineProfile& machine) {
   const int64_t host = host_budget(machine.host_bytes);
   Budgets limits{.gpu_bytes = machine.hbm_bytes, .host_bytes = machine.host_bytes, .disk_bytes = machine.disk_bytes};
   if (machine.shared_cores > 0) {  // its CPU is the device
@@ -102,7 +103,7 @@ MachineProfile machine_profile(const Device& device) {
 
 MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& config, const ModelConfig& model,
                            const RunIdentity& identity) {
-  const bool measured = !machine.product_rates.empty() && !machine.attention_rates.empty();
+  const bool measured = !machine.matmul_rates.empty() && !machine.attention_rates.empty();
   // Shares of the dense layers' rate for attention and for expert GEMMs, used if they were not measured; taken from
   // measured steps on an H200. Attention reached 479 of 640 TFLOP/s at 64K, 512K and 1M tokens with Qwen2.5-7B's shape,
   // and 315 with sequences of 1024. The experts' share includes small ops, from gpt-oss-20b and Qwen3-30B-A3B.
@@ -119,7 +120,7 @@ MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& con
     if (!measured)
       return flops / (machine.flops_per_s * (length ? attention_share(*length) : experts ? kExpertShare : 1));
     if (length) return flops / rate_at(machine.attention_rates, static_cast<double>(*length));
-    return flops / (rate_at(machine.product_rates, flops) * (experts ? kExpertShare : 1));
+    return flops / (rate_at(machine.matmul_rates, flops) * (experts ? kExpertShare : 1));
   };
   struct Sum {
     double flops = 0, seconds = 0;

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "megatrain/ops/cpu/product.h"
+#include "megatrain/ops/cpu/matmul.h"
 
 namespace megatrain::cpu {
 namespace {
@@ -48,7 +48,7 @@ void multiply_panels(int64_t k, const float* a, const float* b, float* sums) {
 }
 
 template <class V>
-void product_pass(const Product& p) {
+void matmul_pass(const Matmul& p) {
   constexpr int64_t kRows = V::kRows, kCols = 2 * V::kLanes;
   thread_local std::vector<float> a_panels, b_panel;
   const int64_t panels = (p.m + kRows - 1) / kRows;

@@ -1,4 +1,4 @@
-#include "megatrain/ops/cpu/product.h"
+#include "megatrain/ops/cpu/matmul.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace megatrain::cpu {
 
 // For CPUs without a vector pass: the same chain of fused multiply-adds per element, slowly.
-void product_scalar(const Product& p) {
+void matmul_scalar(const Matmul& p) {
   const int64_t a_row = p.transpose_a ? 1 : p.a.stride, a_col = p.transpose_a ? p.a.stride : 1;
   const int64_t b_row = p.transpose_b ? 1 : p.b.stride, b_col = p.transpose_b ? p.b.stride : 1;
   for (int64_t i = 0; i < p.m; ++i) {
@@ -23,13 +23,13 @@ void product_scalar(const Product& p) {
   }
 }
 
-ProductFunction product_for(Simd simd) {
-  ProductFunction pass = nullptr;
+MatmulFunction matmul_for(Simd simd) {
+  MatmulFunction pass = nullptr;
   switch (simd) {
-    case Simd::scalar: pass = product_scalar; break;
-    case Simd::neon: pass = product_neon(); break;
-    case Simd::avx2: pass = product_avx2(); break;
-    case Simd::avx512: pass = product_avx512(); break;
+    case Simd::scalar: pass = matmul_scalar; break;
+    case Simd::neon: pass = matmul_neon(); break;
+    case Simd::avx2: pass = matmul_avx2(); break;
+    case Simd::avx512: pass = matmul_avx512(); break;
   }
   ensure(pass != nullptr && simd_runs_here(simd), "a product is asked for in instructions this CPU has");
   return pass;

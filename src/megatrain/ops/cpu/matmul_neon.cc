@@ -1,9 +1,9 @@
-#include "megatrain/ops/cpu/product.h"
+#include "megatrain/ops/cpu/matmul.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
 
-#include "megatrain/ops/cpu/product_pass.h"
+#include "megatrain/ops/cpu/matmul_pass.h"
 
 namespace megatrain::cpu {
 namespace {
@@ -19,14 +19,14 @@ struct Neon {
 
 }  // namespace
 
-ProductFunction product_neon() { return &product_pass<Neon>; }
+MatmulFunction matmul_neon() { return &matmul_pass<Neon>; }
 
 }  // namespace megatrain::cpu
 
 #else
 
 namespace megatrain::cpu {
-ProductFunction product_neon() { return nullptr; }
+MatmulFunction matmul_neon() { return nullptr; }
 }  // namespace megatrain::cpu
 
 #endif

@@ -7,10 +7,10 @@
 
 namespace megatrain {
 
-Site site_here(const Machine& machine, int64_t threads);
+PlannedMachine this_machine(const Machine& machine, int64_t threads);
 
 // A machine that need not be this one, with the memory that its profile states.
-Site site_of(const MachineProfile& machine);
+PlannedMachine machine_from_profile(const MachineProfile& machine);
 
 // The budget for a run on a host with `bytes` of memory: without the kernel's own share, and without the margin that
 // stays free on every machine.

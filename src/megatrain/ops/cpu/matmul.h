@@ -16,7 +16,7 @@ struct Tile {
 };
 
 // c = alpha * op(a) op(b), or c += when accumulate
-struct Product {
+struct Matmul {
   int64_t m, n, k;
   Tile a;  // (m, k), or (k, m) when transpose_a
   bool transpose_a = false;
@@ -28,16 +28,16 @@ struct Product {
   bool accumulate = false;
 };
 
-using ProductFunction = void (*)(const Product&);
+using MatmulFunction = void (*)(const Matmul&);
 
 // One pass per instruction set; null if the architecture does not have it.
-ProductFunction product_neon();
-ProductFunction product_avx2();
-ProductFunction product_avx512();
-void product_scalar(const Product& product);
+MatmulFunction matmul_neon();
+MatmulFunction matmul_avx2();
+MatmulFunction matmul_avx512();
+void matmul_scalar(const Matmul& matmul);
 
 // The pass for an instruction set that this CPU can run (ops/adamw.h).
-ProductFunction product_for(Simd simd);
+MatmulFunction matmul_for(Simd simd);
 
 // Rows [row, row + rows) x columns [col, col + cols) of a view. If they are fp32 and need no padding, these are the
 // elements in place; otherwise a copy in `scratch`, with zero rows up to `padded_rows`.

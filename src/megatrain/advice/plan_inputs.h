@@ -1,4 +1,4 @@
-// What a configuration would need at a site and how fast it would be. Nothing is opened, allocated or read.
+// What a configuration would need on a machine and how fast it would be. Nothing is opened, allocated or read.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 namespace megatrain {
 
 // `stored` is as for make_model(). `quickly` is as for choose_groups(), for callers that compare many configurations.
-Prospect prospect_of(const TrainConfig& config, const ModelConfig& model, const Site& site,
-                     const TensorTypes& stored = {}, bool quickly = false);
+PlanInputs plan_inputs(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned,
+                       const TensorTypes& stored = {}, bool quickly = false);
 
 // The same with this many experts per record (Workload::experts_per_record).
-Prospect prospect_of_group(const TrainConfig& config, const ModelConfig& model, const Site& site,
-                           const TensorTypes& stored, int64_t experts_per_record);
+PlanInputs plan_inputs_of_group(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned,
+                                const TensorTypes& stored, int64_t experts_per_record);
 
 // The same run with the smallest possible step, one micro-batch.
-std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfig& model, const Site& site,
+std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned,
                                      const TensorTypes& stored = {});
 
 TrainConfig with_state(TrainConfig config, const StateFormat& format);

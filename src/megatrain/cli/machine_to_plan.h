@@ -6,13 +6,13 @@
 
 namespace megatrain {
 
-struct PlannedSite {
+struct MachineToPlan {
   Machine machine;  // empty for a machine given by --machine
-  Site site;
+  PlannedMachine planned;
 };
 
 // The machine that --machine names, or this one, with the memory of --ram and the disk of --disk. Throws
 // Error(bad_config), for this machine also when memory.nvme_path is not a directory that can hold state.
-PlannedSite planned_site(const Arguments& arguments, const TrainConfig& config);
+MachineToPlan machine_to_plan(const Arguments& arguments, const TrainConfig& config);
 
 }  // namespace megatrain
