@@ -3,7 +3,7 @@
 
 namespace megatrain {
 
-extern const char* const kVersion;  // "0.2.0"
+extern const char* const kVersion;  // "0.3.0"
 
 // The commit it was built from, followed by "-changed" if the sources differed from it; "unknown" outside git.
 extern const char* const kBuildCommit;
