@@ -84,13 +84,31 @@ void Block::make_levels() {
   levels_.push_back(std::move(all));
 }
 
+namespace {
+
+// The keep levels of each mixer, or of each channel.
+template <class Parts>
+auto lists_of_levels(const Parts& parts) {
+  std::vector<decltype(parts.front()->keep_levels())> lists;
+  for (const auto& part : parts) lists.push_back(part->keep_levels());
+  return lists;
+}
+
+// Empty without lists.
+template <class List>
+List longest_of(const std::vector<List>& lists) {
+  const auto longest = std::ranges::max_element(lists, {}, [](const List& list) { return list.size(); });
+  return longest == lists.end() ? List{} : *longest;
+}
+
+}  // namespace
+
 // A mixer with fewer levels than the longest list stays at its last one until the longest list reaches "whole".
 void Block::add_mixer_levels() {
-  std::vector<std::vector<Mixer::Level>> lists;
-  for (const auto& mixer : mixers_) lists.push_back(mixer->keep_levels());
-  const auto longest = std::ranges::max_element(lists, {}, [](const auto& list) { return list.size(); });
-  for (size_t at = 0; longest != lists.end() && at < longest->size(); ++at) {
-    const Mixer::Level& named = (*longest)[at];
+  const auto lists = lists_of_levels(mixers_);
+  const auto longest = longest_of(lists);
+  for (size_t at = 0; at < longest.size(); ++at) {
+    const Mixer::Level& named = longest[at];
     Level level = levels_.front();
     level.name = named.name;
     level.mixers_whole = named.whole;
@@ -108,13 +126,12 @@ void Block::add_mixer_levels() {
 }
 
 void Block::add_channel_levels() {
-  std::vector<std::vector<std::string>> lists;
-  for (const auto& channel : channels_) lists.push_back(channel->keep_levels());
-  const auto longest = std::ranges::max_element(lists, {}, [](const auto& list) { return list.size(); });
-  for (size_t at = 0; longest != lists.end() && at < longest->size(); ++at) {
-    const bool last = at + 1 == longest->size();
+  const auto lists = lists_of_levels(channels_);
+  const auto longest = longest_of(lists);
+  for (size_t at = 0; at < longest.size(); ++at) {
+    const bool last = at + 1 == longest.size();
     Level level = levels_.back();
-    level.name = (*longest)[at];
+    level.name = longest[at];
     level.may_wait = false;
     for (size_t i = 0; i < lists.size(); ++i)
       level.channels[i] = static_cast<int64_t>(std::min(at + 1, lists[i].size()));
