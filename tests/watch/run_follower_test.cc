@@ -29,19 +29,19 @@ TEST(LineTail, GivesWholeLinesOnceAndTellsAFileThatWasCutReplacedOrRewritten) {
   std::ofstream(path, std::ios::app) << "o\nthree\n";
   LineTail::News news = tail.poll();
   EXPECT_EQ(news.lines, (Names{"two", "three"}));
-  EXPECT_FALSE(news.again);
+  EXPECT_FALSE(news.replaced);
   std::filesystem::resize_file(path, 4);
   news = tail.poll();
-  EXPECT_TRUE(news.again);
+  EXPECT_TRUE(news.replaced);
   EXPECT_EQ(news.lines, Names{"one"});
   write_bytes(directory / "other", "four\nfive\n");
   std::filesystem::rename(directory / "other", path);
   news = tail.poll();
-  EXPECT_TRUE(news.again);
+  EXPECT_TRUE(news.replaced);
   EXPECT_EQ(news.lines, (Names{"four", "five"}));
   write_bytes(path, "fore\nfile\nsix\n");  // the same inode, as may happen after a file is removed
   news = tail.poll();
-  EXPECT_TRUE(news.again);
+  EXPECT_TRUE(news.replaced);
   EXPECT_EQ(news.lines, (Names{"fore", "file", "six"}));
 }
 
@@ -53,12 +53,12 @@ TEST(LineTail, AFileThatIsAwayForAWhileGoesOnWhereItWas) {
   EXPECT_EQ(tail.poll().lines, (Names{"one", "two"}));
   std::filesystem::rename(path, directory / "away");
   LineTail::News news = tail.poll();
-  EXPECT_FALSE(news.again);
+  EXPECT_FALSE(news.replaced);
   EXPECT_TRUE(news.lines.empty());
   std::filesystem::rename(directory / "away", path);
   std::ofstream(path, std::ios::app) << "three\n";
   news = tail.poll();
-  EXPECT_FALSE(news.again);
+  EXPECT_FALSE(news.replaced);
   EXPECT_EQ(news.lines, Names{"three"});
 }
 
