@@ -102,7 +102,7 @@ TEST(PlanVerb, SaysTheLongestContextAndWhatAttentionTakes) {
   EXPECT_NE(there.out.find(fmt::format("longest context: {} tokens (--seq_len={} --micro_batch=1)", longest, longest)),
             std::string::npos)
       << there.out;
-  EXPECT_NE(there.out.find("of the compute attention takes "), std::string::npos) << there.out;
+  EXPECT_NE(there.out.find("compute: attention "), std::string::npos) << there.out;
   // beyond that, a shorter context is what helps
   expect_refusal(with_length("plan", longest + 1024), ExitCode::cannot_fit,
                  {"this run needs", fmt::format("longest context: {} tokens", longest)});
@@ -147,7 +147,7 @@ TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepC
   Words as_text = {"plan"};
   as_text.insert(as_text.end(), words.begin(), words.end());
   const std::string text = succeed(as_text).out;
-  for (const char* part : {"117B parameters (5.13B active)", "weights come within forward", "the smallest step"})
+  for (const char* part : {"117B parameters (5.13B active)", "weights arrive within forward", "the smallest step"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
   EXPECT_TRUE(plan_of({"qwen2.5-7b", "--machine=h200", "--seq_len=1024", "--batch=32"}).at("smallest_step").is_null())
       << "dense, and bound by compute";

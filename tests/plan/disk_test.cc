@@ -167,8 +167,8 @@ TEST(DiskPlans, ARefusalWithADiskQuotesTheNeedOfAPlanThatUsesIt) {
     EXPECT_GT(with, host);
     EXPECT_LT(with, quoted(w, host, 0, "Raise memory.host to "));
     EXPECT_NO_THROW(planned(w, with, part));
-    EXPECT_LE(quoted(w, host, part, " beside "), part * 101 / 100);
-    EXPECT_GT(quoted(w, host, part, " beside "), part / 2);
+    EXPECT_LE(quoted(w, host, part, " besides "), part * 101 / 100);
+    EXPECT_GT(quoted(w, host, part, " besides "), part / 2);
     // if moving all moments to disk is not enough, the message does not ask for more disk
     EXPECT_EQ(quoted(w, least / 2, kPlenty, "memory.nvme from"), 0);
     EXPECT_NO_THROW(planned(w, quoted(w, least / 2, kPlenty, "Raise memory.host to "), kPlenty));
@@ -274,7 +274,7 @@ TEST(DiskPlans, CheckPlanSaysWhatMayNotLiveOnDisk) {
     p.record(12) = {.weights = Tier::hbm, .state = Tier::hbm, .moments = Tier::disk, .updated_by = UpdatedBy::device};
     --p.rings.host_gradients;
   });
-  refused("its moments are on the host", [](Plan& p) {
+  refused("its moments must be on the host", [](Plan& p) {
     p.record(12).state = Tier::host;
     p.record(12).updated_by = UpdatedBy::device;
     --p.rings.host_gradients;

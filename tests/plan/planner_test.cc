@@ -356,7 +356,7 @@ TEST(Explain, SaysWhereKeptOutputsWait) {
     plan.rings.activation_slabs = plan.activations_on_disk() ? 1 : 0;
     check_plan(w, plan);
     const std::string text = explain(w, plan, estimate(w, plan, kMachine));
-    EXPECT_NE(text.find("kept for backward: nothing in 1 block, " + part + "\n"), std::string::npos) << text;
+    EXPECT_NE(text.find("activations kept: nothing in 1 block, " + part + "\n"), std::string::npos) << text;
   };
   said("outputs in 5 blocks");
   plan.phase(2).outputs = plan.phase(3).outputs = Tier::host;
@@ -494,7 +494,7 @@ void expect_every_field_is_read(const Workload& w, const nlohmann::json& whole,
   }
   nlohmann::json more = whole;
   more.at(at)["tapes"] = 2;
-  refused(more, "has the key \"tapes\"");
+  refused(more, "has the unknown key \"tapes\"");
 }
 
 TEST(PlanJson, RefusesEveryMissingMistypedOrUnknownField) {
@@ -556,8 +556,8 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
   refused("weight_slots", [](Plan& p) { p.rings.weight_slots = 7; });
   refused("7 records", [](Plan& p) { p.records.pop_back(); });
   refused("7 blocks", [](Plan& p) { p.phases.push_back({}); });
-  refused("the head keeps nothing", [](Plan& p) { p.phases.back().keep = Keep{2}; });
-  refused("the embedding keeps nothing", [](Plan& p) { p.phases.front().input = Tier::host; });
+  refused("the head must keep nothing", [](Plan& p) { p.phases.back().keep = Keep{2}; });
+  refused("the embedding must keep nothing", [](Plan& p) { p.phases.front().input = Tier::host; });
   refused("input_every is 0", [](Plan& p) { p.input_every = 0; });
   refused("disk", [](Plan& p) { p.phase(3).input = Tier::disk; });
   refused("input_slots", [](Plan& p) { p.rings.input_slots = 1; });
@@ -570,7 +570,7 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
   refused("layer 2's state is on the device", [](Plan& p) { p.record(2).updated_by = UpdatedBy::host; });
   refused("layer 2's moments", [](Plan& p) { p.record(2).moments = Tier::host; });
   refused("layer 0's weights", [](Plan& p) { p.record(0) = {.weights = Tier::hbm}; });
-  refused("'outputs' says \"disk\" of block 3, which keeps attention: only outputs may", [&](Plan& p) {
+  refused("'outputs' is \"disk\" for block 3, which keeps attention: only outputs may", [&](Plan& p) {
     p.phase(3).keep = level_named(w, 3, "attention");
     p.phase(3).outputs = Tier::disk;
   });
@@ -596,7 +596,7 @@ TEST(CheckPlan, NamesTheFieldThatIsWrong) {
   refused("sweep", [](Plan& p) { p.sweeps = {4, 0}; });
   refused("3 micro-batches", [](Plan& p) { p.sweeps = {1, 2}; });
   w.records[3].trained = 0;
-  refused("layer 3's state may visit", [](Plan& p) { p.record(3) = {.updated_by = UpdatedBy::device}; });
+  refused("layer 3's state may be copied", [](Plan& p) { p.record(3) = {.updated_by = UpdatedBy::device}; });
 }
 
 TEST(Estimate, MicroBatchesTakenTogetherCostWhatTheyCostApart) {

@@ -44,7 +44,7 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b, std::optio
                                     : fmt::format("micro_batch (now {} tokens a micro-batch), seq_len", w.micro_tokens);
     fail(ExitCode::cannot_fit,
          fmt::format("this run needs {} of {} and the budget is {}; the largest shares are {}. {}"
-                     "Raise memory.gpu to {}, where {} has so much, or lower {}, mlp_chunk or head_chunk",
+                     "Raise memory.gpu to {} if {} has that much, or lower {}, mlp_chunk or head_chunk",
                      format_bytes(need.hbm_bytes()),
                      b.device_is_host ? "host memory for the CPU to compute in (memory.gpu)" : "device memory",
                      format_bytes(b.gpu_bytes), largest_shares(need.hbm),
@@ -55,18 +55,19 @@ void check_fit(const Workload& w, const Plan& plan, const Budgets& b, std::optio
   }
   if (need.host_bytes() > b.host_bytes) {
     const std::string beside =
-        need.disk_bytes() > 0 ? fmt::format(" beside {} on disk", format_bytes(need.disk_bytes())) : "";
+        need.disk_bytes() > 0 ? fmt::format(" besides {} on disk", format_bytes(need.disk_bytes())) : "";
     fail(ExitCode::cannot_fit,
          fmt::format("this run needs {} of host memory{} and the budget is {}; the largest shares are {}. "
-                     "Raise memory.host to {}{}, or train a smaller model or fewer tokens a step",
+                     "Raise memory.host to {}{}, or train a smaller model or fewer tokens per step",
                      format_bytes(need.host_bytes()), beside, format_bytes(b.host_bytes), largest_shares(need.host),
                      format_bytes_up(need.host_bytes()), disk_remedy(b, least_disk)));
   }
   if (need.disk_bytes() > 0 && b.disk_bytes == 0) {
     fail(ExitCode::cannot_fit,
-         fmt::format("the plan keeps {} on disk and this run has none; set memory.nvme_path to a directory on an NVMe "
-                     "drive with so much free, or make a new plan with 'megatrain plan'",
-                     format_bytes_up(need.disk_bytes())));
+         fmt::format(
+             "the plan keeps {} on disk and this run uses no disk; set memory.nvme_path to a directory on an NVMe "
+             "drive with that much free, or make a new plan with 'megatrain plan'",
+             format_bytes_up(need.disk_bytes())));
   }
   if (need.disk_bytes() > b.disk_bytes) {
     fail(ExitCode::cannot_fit,
@@ -108,7 +109,7 @@ class PlanCheck {
   void record(int64_t r) const {
     const RecordPlan& plan = p_.record(r);
     const bool layer = w_.is_layer_record(r), trained = w_.is_trained(r), by_host = !p_.updated_on_device(r);
-    require(plan.weights != Tier::disk, r, "'s weights are read on the device or stream: \"hbm\" or \"host\"");
+    require(plan.weights != Tier::disk, r, "'s weights must be \"hbm\" or \"host\"");
     require(plan.state != Tier::hbm || (plan.weights == Tier::hbm && plan.updated_by == UpdatedBy::device), r,
             "'s state is on the device, so its weights must be, and the device updates it");
     require((plan.state == Tier::hbm) == (plan.moments == Tier::hbm), r,
@@ -116,9 +117,10 @@ class PlanCheck {
     require(layer || (plan.weights == Tier::hbm) == (plan.state == Tier::hbm), r,
             "'s weights stay on the device only when its state lives there");
     require(!p_.visiting(r) || (layer && w_.clip && trained), r,
-            "'s state may visit the device only when it is a trained block and gradients are clipped");
+            "'s state may be copied to the device for its update only when it is a trained block and gradients are "
+            "clipped");
     require(!p_.visiting(r) || plan.moments == Tier::host, r,
-            "'s state visits the device, so its moments are on the host");
+            "'s state is copied to the device for its update, so its moments must be on the host");
     require(plan.state != Tier::disk || (layer && by_host && (plan.moments == Tier::disk) == trained), r,
             "'s weights may live on disk only when it is a block that the host updates and has its moments there");
     const bool rows = w_.is_looked_up(r);
@@ -128,15 +130,15 @@ class PlanCheck {
     if (plan.gradient != Tier::host) gradient(r);
     if (w_.alias_records > 0 && layer)
       require(p_.streams(r) && plan.state == Tier::host && plan.moments == Tier::host && plan.gradient != Tier::disk, r,
-              " shares its memory, so it must live on the host and stream");
+              " aliases memory, so it must live on the host and stream");
   }
 
   void gradient(int64_t r) const {
     require(w_.clip && w_.is_layer_record(r) && w_.is_trained(r) && !p_.updated_on_device(r), r,
-            "'s gradient may wait elsewhere than in host memory only when gradients are clipped, it is a trained block "
+            "'s gradient may wait outside host memory only when gradients are clipped, it is a trained block "
             "and the host updates it");
     require(p_.gradient_on_disk(r) || leaves_its_place(w_, p_, r), r,
-            "'s gradient may wait on the device only where its block's input was");
+            "'s gradient may wait on the device only in the memory of its block's input");
   }
 
   void phase(int64_t p) const {
@@ -144,13 +146,13 @@ class PlanCheck {
     const PhaseWork& work = w_.phase(p);
     const bool layer = work.has_input() && !work.ends;
     if (!layer && plan != PhasePlan{})
-      refuse(
-          fmt::format("{} keeps nothing, and its input waits on the device", work.ends ? "the head" : "the embedding"));
+      refuse(fmt::format("{} must keep nothing, and its input must stay on the device",
+                         work.ends ? "the head" : "the embedding"));
     if (keep_index(plan.keep) >= work.levels.size())
       refuse(
           fmt::format("block {} keeps level {}, expected 0 to {}", p, keep_index(plan.keep), work.levels.size() - 1));
     if (plan.outputs != Tier::hbm && !work.level(plan.keep).may_wait)
-      refuse(fmt::format("'outputs' says \"{}\" of block {}, which keeps {}: {} may wait elsewhere than on the device",
+      refuse(fmt::format("'outputs' is \"{}\" for block {}, which keeps {}: {} may be kept off the device",
                          tier_name(plan.outputs), p, work.level(plan.keep).name, that_may_wait(work)));
   }
   static std::string that_may_wait(const PhaseWork& work) {
@@ -158,7 +160,7 @@ class PlanCheck {
     for (const KeepWork& level : work.levels) {
       if (level.may_wait) names += (names.empty() ? "only " : ", ") + level.name;
     }
-    return names.empty() ? "nothing of it" : names;
+    return names.empty() ? "nothing in it" : names;
   }
 
   // Throws unless the ring is within its limits; `why` explains limits that are not plain numbers.
@@ -181,7 +183,7 @@ class PlanCheck {
     ring("input_slots", rings.input_slots, 2, phases + 3);
     const bool away = p_.outputs_wait_elsewhere();
     ring("output_slots", rings.output_slots, away ? 2 : 0, away ? phases + 3 : 0,
-         away ? "" : ": all kept outputs wait on the device");
+         away ? "" : ": all kept outputs stay on the device");
     ring("gradients_out", rings.gradients_out, 1, w_.layer_record_count() + 2);
     ring("visit_slots", rings.visit_slots, 0, w_.gradients_stay ? 0 : p_.visitors(),
          w_.gradients_stay ? ": gradients are dumped" : "");
@@ -204,12 +206,11 @@ class PlanCheck {
       total += width;
     }
     if (total != w_.micro_batches)
-      refuse(fmt::format("its sweeps carry {} micro-batches, the step has {}", total, w_.micro_batches));
+      refuse(fmt::format("its sweeps have {} micro-batches in total, the step has {}", total, w_.micro_batches));
     if (w_.aux_loss != 0 && p_.sweeps.size() != 1)
-      refuse(
-          fmt::format("it has {} sweeps, and moe.aux_loss needs the choices of the whole step before its backward: "
-                      "one sweep",
-                      p_.sweeps.size()));
+      refuse(fmt::format(
+          "it has {} sweeps; moe.aux_loss needs one, to know the router's choices of the whole step before backward",
+          p_.sweeps.size()));
   }
 
   const Workload& w_;

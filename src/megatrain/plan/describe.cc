@@ -72,19 +72,21 @@ std::string kept_text(const Workload& w, const Plan& p, int64_t first) {
   for (const auto& [name, blocks] : levels) {
     if (blocks.empty()) continue;
     const int64_t count = std::ssize(blocks);
-    if (count == w.head_phase() - first) return fmt::format("{} in every block{}", name, away_text(blocks));
+    if (count == w.head_phase() - first)
+      return name == "nothing" ? "none (all blocks recompute)"
+                               : fmt::format("{} in every block{}", name, away_text(blocks));
     text += fmt::format("{}{} in {}{}", text.empty() ? "" : ", ", name, counted(count, "block"), away_text(blocks));
   }
-  return text.empty() ? "nothing: no block has a backward" : text;
+  return text.empty() ? "none (no block has a backward)" : text;
 }
 
 // The memory lent to generation: activations, workspace and weight slots.
 std::string samples_text(const Workload& w, const MemoryNeed& need) {
   const int64_t aside = std::min(need.bytes_of(ResourceKind::generation), w.generation_bytes);
-  return fmt::format("samples: take {} of device memory between steps, {}\n", format_bytes(w.generation_bytes),
-                     aside == 0
-                         ? "all lent by the training"
-                         : fmt::format("{} of it set aside, the rest lent by the training", format_bytes(aside)));
+  return fmt::format(
+      "samples: use {} of device memory between steps, {}\n", format_bytes(w.generation_bytes),
+      aside == 0 ? "all shared with training memory"
+                 : fmt::format("{} of it set aside, the rest shared with training memory", format_bytes(aside)));
 }
 
 }  // namespace
@@ -131,7 +133,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   const bool several = w.layer_record_count() > w.layer_phases();  // some block has several records
   const char* things = several ? "records" : "blocks";
   if (several) {
-    text += fmt::format("{} records: {} of experts, the others of a block's attention, norms and router\n",
+    text += fmt::format("{} records: {} hold experts, the others a block's attention, norms and router\n",
                         w.layer_record_count(), w.layer_record_count() - w.layer_phases());
   }
   text += fmt::format("weights: {}\n", weights_text(w, p, things));
@@ -145,7 +147,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
                       std::span<const RecordPlan>(p.records),
                       [](const RecordPlan& r) { return r.state == Tier::hbm ? Tier::hbm : Tier::host; }, all_things));
   if (const int64_t visitors = p.visitors())
-    text += fmt::format("visits: the state of {} {} comes to the device to be updated{}\n", visitors, things,
+    text += fmt::format("updated on the device: the state of {} {} is copied in and back{}\n", visitors, things,
                         p.rings.visit_slots > 0 ? ", through " + counted(p.rings.visit_slots, "slot") : "");
   if (const int64_t on_disk = p.with_moments_on_disk())
     text += fmt::format("moments of {} {}: on disk, through {} slabs of host memory\n", on_disk, all_things,
@@ -153,7 +155,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   if (const int64_t on_disk = p.with_weights_on_disk())
     text += fmt::format("weights of {} {}: on disk too, through {} slabs\n", on_disk, all_things, p.rings.weight_slabs);
   for (const auto& [tier, where] :
-       {std::pair{Tier::hbm, "on the device, where the blocks' inputs were"}, {Tier::disk, "on disk"}}) {
+       {std::pair{Tier::hbm, "on the device, in the memory of the blocks' inputs"}, {Tier::disk, "on disk"}}) {
     if (const int64_t count = std::ranges::count(p.records, tier, &RecordPlan::gradient))
       text += fmt::format("gradients of {} {}: wait for the norm {}\n", count, all_things, where);
   }
@@ -161,18 +163,18 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   const std::span<const PhasePlan> backward =
       p.layer_phases().subspan(static_cast<size_t>(std::min(passed, w.layer_phases())));
   if (passed > 0)
-    text += fmt::format("backward stops above the first {}: what is below is frozen\n",
+    text += fmt::format("backward stops above the first {}: everything below is frozen\n",
                         passed == 1 ? "block" : counted(passed, "block"));
-  text += fmt::format("kept for backward: {}\n", kept_text(w, p, passed + 1));
+  text += fmt::format("activations kept: {}\n", kept_text(w, p, passed + 1));
   if (!backward.empty()) {
     text += fmt::format("block inputs: {}", places(backward, &PhasePlan::input, "blocks'"));
     if (p.input_every > 1)
-      text += fmt::format("; of every {} one waits and the others are computed again from it", p.input_every);
+      text += fmt::format("; one of every {} is kept, the others are recomputed from it", p.input_every);
     text += "\n";
   }
   text +=
       p.sweeps.size() == 1
-          ? "sweeps: 1, a fetched block serves all micro-batches\n"
+          ? "sweeps: 1, each block's weights are fetched once per pass and reused by all micro-batches\n"
           : fmt::format("sweeps: {}, of at most {}\n", p.sweeps.size(),
                         counted(*std::max_element(p.sweeps.begin(), p.sweeps.end()), "micro-batch", "micro-batches"));
   if (w.generation_bytes > 0) text += samples_text(w, need);

@@ -62,7 +62,7 @@ std::string thousands(double value) {
 }
 
 std::string from_tokens(int64_t tokens) {
-  return tokens > 0 ? fmt::format("from {} tokens a step on", thousands(to_double(tokens))) : "at any size of a step";
+  return tokens > 0 ? fmt::format("from {} tokens per step", thousands(to_double(tokens))) : "at any step size";
 }
 
 }  // namespace
@@ -97,17 +97,17 @@ double cost_per_billion_tokens(const Outlook& o, double price) { return price / 
 
 std::string outlook_text(const Workload& w, const Outlook& o, const MachineProfile& m, std::optional<double> price) {
   std::string text = fmt::format("estimated: {} tokens/s on {}\n", thousands(o.tokens_per_s), m.title());
-  text += fmt::format("of the compute attention takes {}, the rest {}\n", format_seconds(o.attention_s),
+  text += fmt::format("compute: attention {}, the rest {}\n", format_seconds(o.attention_s),
                       format_seconds(o.estimate.compute_s - o.attention_s));
   text += fmt::format("the link hides behind compute {}, the optimizer {}; this step has {}\n",
                       from_tokens(o.link_tokens()), from_tokens(o.optimizer_tokens), thousands(to_double(w.tokens())));
   if (size_matters(w, o))
     text += fmt::format(
-        "  weights come within forward {}, gradients leave within backward {}, the update hides behind {}\n",
+        "  weights arrive within forward {}, gradients leave within backward {}, the update hides behind {}\n",
         from_tokens(o.weights_tokens), from_tokens(o.gradients_tokens),
-        w.clip ? "the next forward alone: it waits for the norm" : "backward");
+        w.clip ? "only the next forward, since it waits for the norm" : "backward");
   text +=
-      fmt::format("a checkpoint has {} and takes {} on a drive that writes {:.2g} GB/s\n",
+      fmt::format("a checkpoint is {} and takes {} on a drive that writes {:.2g} GB/s\n",
                   format_bytes(o.checkpoint_bytes), format_duration(o.checkpoint_s), m.disk_write_bytes_per_s * 1e-9);
   if (price)
     text += fmt::format("a billion tokens cost {:.2f} at {:g} an hour\n", cost_per_billion_tokens(o, *price), *price);

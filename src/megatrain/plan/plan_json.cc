@@ -64,7 +64,7 @@ class Reader {
   explicit Reader(const std::string& file) : file_(file) {}
 
   [[noreturn]] void bad(const std::string& what) const {
-    fail_config(fmt::format("{}: {}; expected what 'megatrain plan --json' prints", file_, what));
+    fail_config(fmt::format("{}: {}; expected the output of 'megatrain plan --json'", file_, what));
   }
 
   const json& at(const json& plan, const char* key) const {
@@ -120,7 +120,7 @@ class Reader {
 
   void refuse_others(const json& object, const std::set<std::string>& known, const std::string& where) const {
     for (const auto& [key, value] : object.items()) {
-      if (!known.contains(key)) bad(fmt::format("{} has the key {}, which no plan has", where, printable(key)));
+      if (!known.contains(key)) bad(fmt::format("{} has the unknown key {}", where, printable(key)));
     }
   }
 
