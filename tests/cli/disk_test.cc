@@ -81,7 +81,7 @@ TEST(DiskTier, MakesUpForHostMemoryThatIsTooSmallToTheSameBits) {
     expect_refusal({"train", place->config(), clipping, place.small()}, ExitCode::cannot_fit,
                    {"host memory", "memory.nvme", "memory.nvme_path"});
     const Outcome outcome = succeed(with(place.disk(), clipping));
-    EXPECT_NE(outcome.err.find(" live in " + place.scratch()), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find(" are in " + place.scratch()), std::string::npos) << outcome.err;
     expect_same_state(place->run(), *place / "straight");
     EXPECT_TRUE(listing(place.scratch()).empty());
 

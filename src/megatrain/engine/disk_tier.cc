@@ -13,7 +13,7 @@ DiskTier::DiskTier(const Workload& workload, const Plan& plan, const DiskSetting
     : workload_(workload), plan_(plan), inventory_(workload, plan), directory_(settings.place.directory) {
   if (inventory_.need().disk_bytes() == 0) return;
   if (directory_.empty())
-    fail_config("the plan keeps state on disk, and no directory is given for it; set memory.nvme_path");
+    fail_config("the plan keeps state on disk, but no directory is given for it; set memory.nvme_path");
   file_ = std::make_unique<ScratchFile>(settings.place, inventory_.disk_ranges());
   reads_ = make_disk_queue(*file_, settings.queue);
   writes_ = make_disk_queue(*file_, settings.queue);
@@ -64,8 +64,8 @@ void DiskTier::write(const Resource& resource, const std::byte* slab) {
 
 std::string DiskTier::description() const {
   if (!file_) return "";
-  return fmt::format("{} of {} live in {}, by {}{}", format_bytes(file_->bytes()), disk_contents(inventory_.need()),
-                     directory_, reads_->name(),
+  return fmt::format("{} of {} are in {}, accessed with {}{}", format_bytes(file_->bytes()),
+                     disk_contents(inventory_.need()), directory_, reads_->name(),
                      file_->direct() ? "" : ", through the page cache: the file system there has no O_DIRECT");
 }
 

@@ -320,11 +320,11 @@ std::string Pipeline::running_actions() const {
     for (size_t i = 0; i < set.size(); ++i) {
       const Action& action = schedule_.actions[i];
       if (!set[i].end->reached() && set[i].start->reached())
-        running += fmt::format("{}{} is in {}", running.empty() ? "" : ", ", lane_name(action.lane),
+        running += fmt::format("{}lane {} runs {}", running.empty() ? "" : ", ", lane_name(action.lane),
                                describe(memory_.workload(), action));
     }
   }
-  return running.empty() ? "every lane waits" : running;
+  return running.empty() ? "all lanes are waiting" : running;
 }
 
 std::vector<Span> Pipeline::spans() const {

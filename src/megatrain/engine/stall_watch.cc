@@ -49,15 +49,14 @@ void StallWatch::loop() {
     }
     still_s += limits_.poll_s;
     if (still_s >= limits_.end_s) {
-      end_(
-          fmt::format("nothing has ended for {:.0f} seconds: {}; the run hangs and is given up. Look at the GPU's and "
-                      "the disk's state",
-                      still_s, pipeline_->running_actions()));
+      end_(fmt::format(
+          "no action has finished for {:.0f} seconds ({}); the run is stuck and will stop. Check the GPU and the disk",
+          still_s, pipeline_->running_actions()));
       return;
     }
     if (still_s >= limits_.warn_s && !warned) {
       warned = true;
-      log_warn(fmt::format("nothing has ended for {:.0f} seconds: {}", still_s, pipeline_->running_actions()));
+      log_warn(fmt::format("no action has finished for {:.0f} seconds: {}", still_s, pipeline_->running_actions()));
     }
   }
 }
