@@ -40,7 +40,7 @@ AlgorithmTable AlgorithmCache::load() const {
     const json file = read_json_file(path_);
     if (file.at("library") == library_) return file.at("algorithms").get<AlgorithmTable>();
   } catch (const std::exception& error) {
-    log_warn(fmt::format("{} cannot be used: {}; products are timed again", path_, error.what()));
+    log_warn(fmt::format("{} cannot be used: {}; GEMMs are timed again", path_, error.what()));
   }
   return {};
 }
@@ -51,8 +51,9 @@ void AlgorithmCache::save(const AlgorithmTable& table) const {
     fs::create_directories(directory_, code);
     write_text_file(path_, json{{"library", library_}, {"algorithms", table}}.dump(1) + "\n");
   } catch (const Error& error) {
-    log_warn(fmt::format("the timed algorithms are not kept: {}; the next run times them again and may differ in bits",
-                         error.what()));
+    log_warn(
+        fmt::format("the timed algorithms could not be saved: {}; the next run times them again and may differ in bits",
+                    error.what()));
   }
 }
 
@@ -64,7 +65,7 @@ AlgorithmTable tune_with_cache(const AlgorithmCache& cache,
     chosen = tune(all);
   } catch (const Error& error) {
     if (error.code() != ExitCode::bad_input) throw;
-    log_warn(fmt::format("{}: {}; products are timed again", cache.path(), error.what()));
+    log_warn(fmt::format("{}: {}; GEMMs are timed again", cache.path(), error.what()));
     all.clear();
     chosen = tune(all);
   }
@@ -90,7 +91,7 @@ void choose_algorithms(const TrainConfig& config, const ModelConfig& model, Mach
     identity.algorithms = tune_with_cache(AlgorithmCache(user_cache_directory(), identity.library),
                                           [&](const AlgorithmTable& known) { return machine.ops->tune(notes, known); });
   }
-  log_info(fmt::format("{} products, algorithms chosen in {:.2f} s", identity.algorithms.size(), now_s() - start));
+  log_info(fmt::format("chose algorithms for {} GEMMs in {:.2f} s", identity.algorithms.size(), now_s() - start));
 }
 
 }  // namespace megatrain

@@ -31,7 +31,8 @@ std::unique_ptr<Ops> make_ops(Device& device, int64_t threads) {
 namespace {
 
 [[noreturn]] void refuse_device(const std::string& why) {
-  fail_config("device: cuda was asked for, but " + why + "; use --device=cpu, or --device=auto to take what is there");
+  fail_config("device: cuda was requested, but " + why +
+              "; use --device=cpu, or --device=auto to use what is available");
 }
 
 }  // namespace
@@ -114,8 +115,8 @@ void warn_of_long_sequences(const TrainConfig& config, const ModelConfig& model)
   const int64_t scaled = rope.scaling == RopeScaling::none ? 0 : static_cast<int64_t>(rope.factor * original);
   if (model.max_position <= 0 || config.seq_len <= std::max(model.max_position, scaled)) return;
   log_warn(
-      fmt::format("{0} is {1} and the model was made for {2} (max_position_embeddings): positions beyond it, in "
-                  "documents that long, are new to it. Lower {0}, or train it with a rope_scaling in its config.json",
+      fmt::format("{0} is {1} and the model was made for {2} (max_position_embeddings): it has not been trained on "
+                  "positions beyond that. Lower {0}, or train it with a rope_scaling in its config.json",
                   config.names("seq_len"), config.seq_len, model.max_position));
 }
 
@@ -244,8 +245,7 @@ Budgets make_budgets(const TrainConfig& config, const PlannedMachine& planned) {
   for (const BudgetKey& key : kBudgetKeys) {
     if (is_beyond(key, config, planned))
       fail(ExitCode::cannot_fit,
-           fmt::format("{} is {}, but the machine planned for has {} of {}; lower it, leave it out to take what there "
-                       "is, or {}",
+           fmt::format("{} is {}, but the planned machine has {} of {}; lower it, leave it out to use all of it, or {}",
                        key.name, format_bytes(*(config.memory.*key.given)), format_bytes(planned.limits.*key.bytes),
                        key.memory, key.remedy));
     budgets.*key.bytes = (config.memory.*key.given).value_or(budgets.*key.bytes);
@@ -267,7 +267,7 @@ std::string drop_budgets_beyond(const PlannedMachine& planned, TrainConfig& conf
 namespace {
 
 nlohmann::json read_plan_json(const std::string& path) {
-  const nlohmann::json file = read_given_json(path, "expected what 'megatrain plan --json' prints");
+  const nlohmann::json file = read_given_json(path, "expected the output of 'megatrain plan --json'");
   return file.contains("plan") ? file.at("plan") : file;
 }
 

@@ -240,8 +240,8 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
       read_as_f32(file.parameter(name, shape), begin, count, scratch);
       const int64_t at = first_not_finite(scratch, count);
       if (at >= 0)
-        fail_input(fmt::format("{}: element {} of {} is {}, and a state has finite values alone", path, begin + at,
-                               name, number_text(scratch[at])));
+        fail_input(fmt::format("{}: element {} of {} is {}; a state must be finite", path, begin + at, name,
+                               number_text(scratch[at])));
       return scratch;
     };
     const std::vector<int64_t> shape = tensor_shape(tensor);
@@ -249,7 +249,7 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
     if (!piece.record->holds(tensor, master, piece.count))
       fail_config(
           fmt::format("{} holds values of the frozen tensor {} that {} cannot hold, but model.path has it in {}: it is "
-                      "not the model that the run began with; name that one, or start a new run_dir",
+                      "not the model that the run began with; give that one, or start a new run_dir",
                       path, tensor.name, source_name(tensor), source_name(tensor)));
     piece.record->write_master(tensor, piece.begin, piece.count, master);
     if (!tensor.trainable) return;
@@ -263,7 +263,7 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
       }
       const StoredTensor* codes = file.find(name);
       if (!codes || codes->dtype != StoredType::u8 || codes->shape != shape)
-        fail_input(fmt::format("{}: expected {} as codes of 8 bits", path, name));
+        fail_input(fmt::format("{}: expected {} as 8-bit codes", path, name));
       piece.record->write_codes(moment, tensor, piece.begin, piece.count,
                                 reinterpret_cast<const uint8_t*>(codes->data) + piece.begin);
       const BlockRange blocks = blocks_beginning_in(tensor, piece.begin, piece.count);

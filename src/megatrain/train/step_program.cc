@@ -243,7 +243,7 @@ void StepProgram::compute(const Action& a, const Operands& operands, Stream& str
                                        .clip = optim_.clip,
                                        .factor = operands.at<float>(Operand::clip)});
     case ActionKind::update_on_device: return update_on_device(a, operands, stream);
-    default: fail_internal(std::string(action_name(a.kind)) + " is no work of the compute lane");
+    default: fail_internal(std::string(action_name(a.kind)) + " does not run on the compute lane");
   }
 }
 
