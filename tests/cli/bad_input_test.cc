@@ -67,7 +67,7 @@ TEST(BadModel, MissingShard) {
 
 TEST(BadModel, MissingDirectory) {
   const Place place("llama_linear", "steps: 1\n");
-  expect_train_refused(place, ExitCode::bad_input, {"model.path", "nowhere is not there"},
+  expect_train_refused(place, ExitCode::bad_input, {"model.path", "nowhere does not exist"},
                        {"--model.path=" + (place / "nowhere")});
 }
 

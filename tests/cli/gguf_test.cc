@@ -186,7 +186,7 @@ TEST(ExportGguf, RefusesAModelThatGenerateRefuses) {
   fewer["num_hidden_layers"] = 1;
   fewer.erase("layer_types");
   write_bytes(config, fewer.dump());
-  refused("is of a layer that config.json does not count (num_hidden_layers is 1)");
+  refused("belongs to a layer beyond the number in config.json (num_hidden_layers is 1)");
   const json problems = json::parse(succeed({"inspect", place.model, "--json"}).out).at("problems");
   ASSERT_EQ(problems.size(), 1u) << problems;
   refused(problems[0]);

@@ -122,7 +122,7 @@ TEST(Inspect, SaysOfWeightsThatDoNotFitWhatTrainSays) {
                                       header["model.layers.0.block_sparse_moe.experts.4.w1.weight"] = {
                                           {"dtype", "BF16"}, {"shape", {0}}, {"data_offsets", {0, 0}}};
                                     },
-                                    {"experts.4.w1.weight", "does not count"}},
+                                    {"experts.4.w1.weight", "beyond the number"}},
                                    {"llama_linear",
                                     "lm_head.weight",
                                     [](json& header, const std::string& tensor) {

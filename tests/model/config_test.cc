@@ -190,7 +190,7 @@ TEST(ModelConfig, AnEndThatIsNoTokenIsNamed) {
     for (const json& ends : {end, json{2, end}}) {
       const std::vector<std::string> said = notes(ends);
       ASSERT_EQ(said.size(), 1u) << ends;
-      EXPECT_NE(said[0].find("'eos_token_id' is " + end.dump() + ", no token id below vocab_size (100)"),
+      EXPECT_NE(said[0].find("'eos_token_id' is " + end.dump() + ", not a token id below vocab_size (100)"),
                 std::string::npos)
           << said[0];
     }

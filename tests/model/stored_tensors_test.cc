@@ -244,13 +244,13 @@ TEST(StoredTensors, RefusesExpertsThatAreMissingOrTooMany) {
     model.refused({"mlp.gate.weight", "(8, 32)", "(7, 32)"});
     for (const char* layer : {"0", "1"}) model.cut("model.layers." + std::string(layer) + ".mlp.gate.weight", 7);
     ASSERT_EQ(router.shape[0], 7);
-    model.refused({"experts.7.", "does not count"});
+    model.refused({"experts.7.", "beyond the number"});
   }
   {
     Directory model("mixtral");
     model.tensors["model.layers.0.block_sparse_moe.experts.4.w1.weight"] =
         model.tensors.at("model.layers.0.block_sparse_moe.experts.0.w1.weight");
-    model.refused({"experts.4.w1.weight", "does not count"});
+    model.refused({"experts.4.w1.weight", "beyond the number"});
   }
   {
     Directory model("gpt_oss");

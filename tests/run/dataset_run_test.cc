@@ -192,7 +192,7 @@ TEST_F(DatasetRun, WhatIsNoModelButLiesBesideOneIsRefusedWithWhatIsMeant) {
   EXPECT_NE(said("first").find("is a run, whose trained model is " + at("first/model") + "; give that"),
             std::string::npos)
       << said("first");
-  EXPECT_NE(said("first/checkpoints/step-00000001").find("is a checkpoint; write its model by: megatrain export"),
+  EXPECT_NE(said("first/checkpoints/step-00000001").find("is a checkpoint; write its model with: megatrain export"),
             std::string::npos);
   EXPECT_NE(said("first/model/config.json").find("model.config: " + at("first/model/config.json")), std::string::npos);
   EXPECT_EQ(said("first/model"), "accepted");

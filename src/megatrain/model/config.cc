@@ -23,22 +23,22 @@ const std::map<std::string, std::string> kRefused = {
     {"DeepseekV2ForCausalLM", "its attention is latent (MLA)"},
     {"DeepseekV3ForCausalLM", "its attention is latent (MLA)"},
     {"DeepseekV32ForCausalLM", "its attention is latent (MLA) and sparse"},
-    {"Ernie4_5_MoeForCausalLM", "it has experts that every token uses"},
-    {"Glm4MoeForCausalLM", "it has experts that every token uses, and a router of sigmoids"},
+    {"Ernie4_5_MoeForCausalLM", "it has shared experts (used by every token)"},
+    {"Glm4MoeForCausalLM", "it has shared experts (used by every token) and a sigmoid router"},
     {"GlmMoeDsaForCausalLM", "its attention is latent (MLA) and sparse"},
     {"GraniteMoeForCausalLM", "it multiplies residuals and logits"},
     {"JambaForCausalLM", "it has state space layers"},
     {"KimiK2ForCausalLM", "its attention is latent (MLA)"},
-    {"Llama4ForCausalLM", "it has experts that every token uses, and layers without RoPE"},
-    {"Llama4ForConditionalGeneration", "it has experts that every token uses, and layers without RoPE"},
-    {"MiniMaxForCausalLM", "its attention is linear in most layers"},
-    {"MiniMaxM2ForCausalLM", "its router is one of sigmoids with a bias of its own"},
+    {"Llama4ForCausalLM", "it has shared experts (used by every token) and layers without RoPE"},
+    {"Llama4ForConditionalGeneration", "it has shared experts (used by every token) and layers without RoPE"},
+    {"MiniMaxForCausalLM", "most of its layers use linear attention"},
+    {"MiniMaxM2ForCausalLM", "it has a sigmoid router with a bias"},
     {"OlmoeForCausalLM", "its norms of queries and keys span all heads"},
     {"PhimoeForCausalLM", "its router is SparseMixer"},
-    {"Qwen2MoeForCausalLM", "it has an expert that every token uses"},
-    {"Qwen3NextForCausalLM", "its attention is linear in most layers"},
-    {"Qwen3_5MoeForCausalLM", "its attention is linear in most layers"},
-    {"Qwen3_5MoeForConditionalGeneration", "its attention is linear in most layers"},
+    {"Qwen2MoeForCausalLM", "it has a shared expert (used by every token)"},
+    {"Qwen3NextForCausalLM", "most of its layers use linear attention"},
+    {"Qwen3_5MoeForCausalLM", "most of its layers use linear attention"},
+    {"Qwen3_5MoeForConditionalGeneration", "most of its layers use linear attention"},
 };
 
 // transformers selects the model by model_type and ignores architectures, so both must agree.
@@ -67,7 +67,7 @@ const Family& find_family(const ConfigReader& r) {
   if (!type.empty() && type != found->model_type) {
     fail_input(
         fmt::format("{}: 'model_type' is '{}' and 'architectures' is [\"{}\"], whose model_type is '{}'; "
-                    "transformers goes by model_type: correct the wrong one",
+                    "transformers uses model_type: correct the wrong one",
                     r.where(), type, name, found->model_type));
   }
   return *found;

@@ -16,8 +16,8 @@ ConfigReader::ConfigReader(const nlohmann::json& object, std::string where)
 
 void ConfigReader::refuse_null(const char* key) const {
   if (object_.contains(key) && at(key).is_null())
-    fail_input(fmt::format("{}: '{}' is null, as which transformers refuses it; write its value, or remove the field",
-                           where_, key));
+    fail_input(
+        fmt::format("{}: '{}' is null, which transformers refuses; write its value, or remove the field", where_, key));
 }
 
 int64_t ConfigReader::positive(const char* key, int64_t absent, int64_t most) const {

@@ -77,7 +77,7 @@ void check_sliding_types(const ConfigReader& r, const WindowFields& f, int64_t s
   for (size_t l = 0; f.types && l < f.types->size(); ++l) {
     if ((*f.types)[l] && size == 0)
       fail_input(
-          fmt::format("{}: layer_types[{}] is sliding_attention, but no sliding_window is in force", r.where(), l));
+          fmt::format("{}: layer_types[{}] is sliding_attention, but there is no active sliding_window", r.where(), l));
   }
 }
 
@@ -118,8 +118,8 @@ std::optional<std::vector<bool>> read_layer_types(const ConfigReader& r, int64_t
 
 void must_be(const ConfigReader& r, const char* key, const json& supported, const std::string& architecture) {
   if (r.has(key) && r.at(key) != supported) {
-    fail_input(fmt::format("{}: '{}' is {}, but {} has no such thing; it must be {}", r.where(), key, r.at(key).dump(),
-                           architecture, supported.dump()));
+    fail_input(fmt::format("{}: '{}' is {}, but {} does not support it; it must be {}", r.where(), key,
+                           r.at(key).dump(), architecture, supported.dump()));
   }
 }
 
@@ -140,7 +140,8 @@ void read_sizes(const ConfigReader& r, const AbsentSizes& absent, ModelConfig& c
                            r.where(), c.hidden, c.heads));
   }
   if (absent.head_dim > 0 && r.object().contains("head_dim") && !r.has("head_dim"))
-    fail_input(fmt::format("{}: 'head_dim' is null; {} needs a number, or no such field", r.where(), c.architecture));
+    fail_input(fmt::format("{}: 'head_dim' is null; {} needs a number: write it, or remove the field", r.where(),
+                           c.architecture));
   c.head_dim = r.positive("head_dim", absent.head_dim > 0 ? absent.head_dim : c.hidden / c.heads);
   c.max_position = r.positive("max_position_embeddings", absent.max_position);
   c.norm_eps = r.positive_number("rms_norm_eps", 1e-6);
@@ -169,7 +170,7 @@ std::vector<int64_t> read_window_of_all(const ConfigReader& r, const ModelConfig
   const WindowFields f = read_window_fields(r, c.layers, true);
   if (!f.null && !f.on)
     fail_input(
-        fmt::format("{}: 'use_sliding_window' is false, but {} goes by sliding_window alone, which is {}; set "
+        fmt::format("{}: 'use_sliding_window' is false, but {} reads only sliding_window, which is {}; set "
                     "that to null, or remove use_sliding_window",
                     r.where(), c.architecture, f.given));
   if (f.size() > 0 && r.has("max_window_layers") && f.first > 0)

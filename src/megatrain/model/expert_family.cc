@@ -17,7 +17,7 @@ int64_t read_count(const ConfigReader& r, int64_t absent) {
   const int64_t own = r.positive("num_experts", r.positive("num_local_experts", absent, kMaxExperts), kMaxExperts);
   if (r.positive("num_local_experts", own, kMaxExperts) != own)
     fail_input(
-        fmt::format("{}: 'num_experts' is {} and 'num_local_experts' is {}, which are two names of one number; remove "
+        fmt::format("{}: 'num_experts' is {} and 'num_local_experts' is {}, which are two names for one number; remove "
                     "the wrong one",
                     r.where(), own, r.at("num_local_experts").dump()));
   return own;
@@ -78,8 +78,8 @@ void read_experts(const ConfigReader& r, const AbsentExperts& absent, ModelConfi
   e.count = read_count(r, absent.count);
   e.chosen = r.positive("num_experts_per_tok", absent.chosen);
   if (e.chosen > e.count)
-    fail_input(fmt::format("{}: a token is to have {} experts ('num_experts_per_tok') of {}; it can have each once",
-                           r.where(), e.chosen, e.count));
+    fail_input(
+        fmt::format("{}: 'num_experts_per_tok' is {}, but there are only {} experts", r.where(), e.chosen, e.count));
   e.layers.assign(static_cast<size_t>(c.layers), true);
   e.aux_in_loss = r.boolean("output_router_logits", false);
   e.aux_coef = r.number("router_aux_loss_coef", 0.001);

@@ -24,7 +24,8 @@ size_t code(char c) { return static_cast<unsigned char>(c); }
 std::bitset<256> read_set(const std::string& pattern, size_t& at) {
   const size_t end = pattern.find(']', at + 1);
   if (end == std::string::npos || end == at + 1)
-    fail_config(fmt::format("the pattern '{}' has a '[' without a set and its ']', expected such as [0-9]", pattern));
+    fail_config(
+        fmt::format("the pattern '{}' has a '[' without a set and its ']'; expected a set such as [0-9]", pattern));
   const bool inverted = pattern[at + 1] == '!';
   std::bitset<256> set;
   for (size_t i = at + 1 + (inverted ? 1 : 0); i < end; ++i) {

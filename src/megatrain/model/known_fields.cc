@@ -62,13 +62,13 @@ const std::map<std::string, Only> kOnly = {
     {"hidden_act", {"silu", false, "other activations are not supported"}},
     {"is_causal", {true, false, "a decoder is trained with causal attention"}},
     {"is_encoder_decoder", {false, true, "encoders are not supported"}},
-    {"partial_rotary_factor", {1.0, true, "the whole head is rotated"}},
-    {"per_layer_config", {json::object(), true, "all layers have one shape"}},
-    {"pretraining_tp", {1, true, "products are not cut as tensor parallelism cut them"}},
-    {"pruned_heads", {json::object(), true, "no head may be left out"}},
+    {"partial_rotary_factor", {1.0, true, "the whole head must be rotated"}},
+    {"per_layer_config", {json::object(), true, "all layers must have the same shape"}},
+    {"pretraining_tp", {1, true, "matmuls are not split for tensor parallelism"}},
+    {"pruned_heads", {json::object(), true, "head pruning is not supported"}},
     {"quantization_config", {nullptr, true, "training needs the unquantised weights: use the model it was made from"}},
-    {"rope_interleaved", {false, true, "RoPE pairs the halves of a head"}},
-    {"use_mrope", {false, true, "RoPE has one axis"}},
+    {"rope_interleaved", {false, true, "only RoPE that pairs the halves of a head is supported"}},
+    {"use_mrope", {false, true, "only RoPE with one axis is supported"}},
 };
 
 // None of these affects the maths of training, whatever the value. They are about the file and its writer, what a call
@@ -192,8 +192,8 @@ const std::set<std::string> kIrrelevant = {
 
 [[noreturn]] void refuse_unknown(const std::string& where, const std::string& key, const json& value) {
   fail_input(
-      fmt::format("{}: field '{}' is {}: megatrain does not know this field and will not train as if it were not "
-                  "there; if it does not change the model's maths, remove it from the file",
+      fmt::format("{}: field '{}' is {}: megatrain does not know this field, and ignoring it could change the model; "
+                  "if it does not change the model's maths, remove it from the file",
                   where, key, value.dump().substr(0, 80)));
 }
 
@@ -257,8 +257,9 @@ std::vector<std::string> passed_over_fields(const json& config, const std::strin
     }
   }
   for (const std::string& id : ids_of_no_token(config))
-    notes.push_back(fmt::format("{}: 'eos_token_id' is {}, no token id below vocab_size ({}): no answer ends at it",
-                                where, id, config.at("vocab_size").dump()));
+    notes.push_back(
+        fmt::format("{}: 'eos_token_id' is {}, not a token id below vocab_size ({}); it is ignored as a stop token",
+                    where, id, config.at("vocab_size").dump()));
   return notes;
 }
 

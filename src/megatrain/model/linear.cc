@@ -45,7 +45,7 @@ Linear::Linear(const WeightOperand& table)
 Linear Linear::times(double scale) const {
   Linear scaled = *this;
   scaled.scale_ *= static_cast<float>(scale);
-  ensure(scaled.scale_ == 1 || bias_.offset < 0, "a scaled product has no bias");
+  ensure(scaled.scale_ == 1 || bias_.offset < 0, "a scaled matmul has no bias");
   return scaled;
 }
 

@@ -39,7 +39,7 @@ void log_unannounced_mxfp4(const ModelFiles& files, const std::vector<const Laye
       const std::string config = files.path() + "/config.json";
       std::error_code none;
       if (std::filesystem::exists(config, none) && !read_json_file(config).contains("quantization_config"))
-        log_info(fmt::format("{} has no 'quantization_config', and {} is in MXFP4 by its name: it is read as such",
+        log_info(fmt::format("{} has no 'quantization_config', but {} is in MXFP4 by its name and is read as such",
                              config, source.values->name));
       return;
     }

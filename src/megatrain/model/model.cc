@@ -158,7 +158,7 @@ std::vector<Model::NumberedPhase> Model::phases() const& {
   for (int64_t p = 0; p < std::ssize(all); ++p) {
     ensure(
         all[static_cast<size_t>(p)].phase->shared_width() == 0 || std::ranges::count(all, p, &NumberedPhase::reads) > 0,
-        "what a phase shares is read");
+        "a shared activation has a reader");
   }
   return all;
 }

@@ -31,20 +31,20 @@ void refuse_no_model(const std::string& key, const std::string& path) {
   if (path.empty()) return;
   if (fs::is_regular_file(path, none) && fs::path(path).filename() == "config.json")
     fail_input(
-        fmt::format("{} {} is a file, expected the directory that it lies in; model.config: {} starts from random "
+        fmt::format("{} {} is a file, expected its directory; model.config: {} starts from random "
                     "weights",
                     key, path, path));
   if (!fs::is_directory(path, none))
-    fail_input(fmt::format(
-        "{} {} is {}; give a Hugging Face model directory (config.json, weights, tokenizer), or Org/Name of "
-        "one that 'hf download' has fetched",
-        key, path, fs::exists(path, none) ? "no directory" : "not there"));
+    fail_input(
+        fmt::format("{} {} {}; give a Hugging Face model directory (config.json, weights, tokenizer), or Org/Name of "
+                    "one that 'hf download' has fetched",
+                    key, path, fs::exists(path, none) ? "is not a directory" : "does not exist"));
   if (fs::exists(path + "/config.json", none)) return;
   if (fs::exists(path + "/config.resolved.yaml", none))
     fail_input(fmt::format("{0} {1} is a run, whose trained model is {1}/model{2}; give that", key, path,
                            fs::exists(path + "/model/config.json", none) ? "" : " once the run is complete"));
   if (fs::exists(path + "/checkpoint.json", none))
-    fail_input(fmt::format("{} {} is a checkpoint; write its model by: megatrain export {} --out DIR, and give DIR",
+    fail_input(fmt::format("{} {} is a checkpoint; write its model with: megatrain export {} --out DIR, and give DIR",
                            key, path, shell_word(path)));
 }
 

@@ -33,7 +33,7 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
   const std::string type = r.string("rope_type", r.string("type", "default"));
   if (r.string("type", type) != type)
     fail_input(
-        fmt::format("{}: 'rope_type' is '{}' and 'type' is '{}'; versions of transformers go by different ones: "
+        fmt::format("{}: 'rope_type' is '{}' and 'type' is '{}'; transformers versions disagree on which one to use: "
                     "remove the wrong one",
                     r.where(), type, r.string("type", "")));
   const auto require = [&](const char* name) {
@@ -52,7 +52,7 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
         r.positive_number(kOriginal, model.positive_number(kOriginal, static_cast<double>(max_position)));
     if (model.positive_number(kOriginal, own) != own)
       fail_input(
-          fmt::format("{}: '{}' is {} and that of {} is {}; versions of transformers go by different ones: "
+          fmt::format("{}: '{}' is {} and that of {} is {}; transformers versions disagree on which one to use: "
                       "remove the wrong one",
                       model.where(), kOriginal, model.at(kOriginal).dump(), r.where(), own));
     add({kOriginal});
@@ -121,16 +121,16 @@ RopeConfig parse_rope(const ConfigReader& model, int64_t max_position, double ab
   for (const ConfigReader* r : {&scaling, &parameters}) {
     if (model.has("rope_theta") && r->positive_number("rope_theta", theta) != theta)
       fail_input(
-          fmt::format("{}: 'rope_theta' is {} and that of {} is {}; versions of transformers go by different "
-                      "ones: remove the wrong one",
+          fmt::format("{}: 'rope_theta' is {} and that of {} is {}; transformers versions disagree on which one to "
+                      "use: remove the wrong one",
                       model.where(), model.at("rope_theta").dump(), r->where(), r->at("rope_theta").dump()));
   }
   if (parameters.object().empty()) return parse_object(scaling, model, theta, max_position);
   const RopeConfig rope = parse_object(parameters, model, theta, max_position);
   if (!scaling.object().empty() && !same(parse_object(scaling, model, theta, max_position), rope))
     fail_input(
-        fmt::format("{}: 'rope_scaling' is {} and 'rope_parameters' is {}; versions of transformers go by "
-                    "different ones: remove the wrong one",
+        fmt::format("{}: 'rope_scaling' is {} and 'rope_parameters' is {}; transformers versions disagree on which one "
+                    "to use: remove the wrong one",
                     model.where(), scaling.object().dump(), parameters.object().dump()));
   return rope;
 }

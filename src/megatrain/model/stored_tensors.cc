@@ -56,7 +56,7 @@ void refuse_missing_expert(const ModelFiles& files, const TensorSpec& tensor) {
   }
   if (held > 0)
     fail_input(fmt::format(
-        "{} has no tensor {}, but that of {} other experts of this layer; config.json asks for more experts "
+        "{} has no tensor {}, though it has that of {} other experts of this layer; config.json asks for more experts "
         "than the weights have, or a file is missing.",
         files.path(), tensor.name, held));
 }
@@ -70,7 +70,7 @@ const StoredTensor& find_bytes(const ModelFiles& files, const std::string& name,
                     files.path(), name));
   if (found->dtype != StoredType::u8 || found->shape != shape)
     fail_input(fmt::format(
-        "{}: tensor {} is {} of shape {}, where config.json asks for U8 of shape {}; check that "
+        "{}: tensor {} is {} of shape {}, but config.json asks for U8 of shape {}; check that "
         "config.json and weights belong together.",
         files.file_of(*found), name, stored_type_name(found->dtype), format_shape(found->shape), format_shape(shape)));
   return *found;
@@ -102,10 +102,8 @@ TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor) {
   if (!s.mxfp4 || (files.find(blocks) == nullptr && files.find(scales) == nullptr))
     return {.values = &files.parameter(s.name, file_shape(tensor))};
   if (const StoredTensor* plain = files.find(s.name))
-    fail_input(
-        fmt::format("{}: {} is there and in MXFP4 too ({}, {}); which of them is the model's cannot be known: "
-                    "remove the wrong ones.",
-                    files.file_of(*plain), s.name, blocks, scales));
+    fail_input(fmt::format("{}: {} is stored twice, plainly and in MXFP4 ({}, {}): remove the wrong ones.",
+                           files.file_of(*plain), s.name, blocks, scales));
   if (tensor.cols % kMxfp4Block != 0)
     fail_input(
         fmt::format("{}: {} is in MXFP4, whose blocks have {} numbers, but config.json makes its rows {} long; "

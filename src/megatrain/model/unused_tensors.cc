@@ -47,7 +47,7 @@ void refuse_experts(const ModelFiles& files, const std::vector<std::string>& unu
     const std::string prefix = experts_prefix(name);
     if (!prefix.empty() && prefixes.contains(prefix))
       fail_input(fmt::format(
-          "{}: tensor {} is of an expert that config.json does not count; check that config.json and weights "
+          "{}: tensor {} belongs to an expert beyond the number in config.json; check that config.json and weights "
           "belong together.",
           files.file_of(*files.find(name)), name));
   }
@@ -71,7 +71,7 @@ void refuse_layers(const ModelFiles& files, const std::vector<std::string>& unus
     const auto at = name_in_layer(name);
     if (at && at->layer >= layers && names.contains(at->rest) && !others.contains(at->layer))
       fail_input(fmt::format(
-          "{}: tensor {} is of a layer that config.json does not count (num_hidden_layers is {}); check that "
+          "{}: tensor {} belongs to a layer beyond the number in config.json (num_hidden_layers is {}); check that "
           "config.json and weights belong together.",
           files.file_of(*files.find(name)), name, layers));
   }
@@ -93,11 +93,11 @@ void check_tied_head(const ModelFiles& files, const TensorSpec& embedding, int t
     const auto differs = std::mismatch(a.begin(), a.end(), b.begin(), same).first;
     if (differs == a.end()) return;
     const int64_t row = (begin + (differs - a.begin())) / embedding.cols;
-    fail_input(fmt::format(
-        "{}: {} differs from {} (row {}), but config.json says tie_word_embeddings: true; transformers drops it or "
-        "does "
-        "not tie, by version: set tie_word_embeddings to false to train both, or remove {} from the weights",
-        files.file_of(head), kHeadName, embedding.name, row, kHeadName));
+    fail_input(
+        fmt::format("{}: {} differs from {} (row {}), but config.json says tie_word_embeddings: true; depending on its "
+                    "version, transformers drops it or does not tie: set tie_word_embeddings to false to train both, "
+                    "or remove {} from the weights",
+                    files.file_of(head), kHeadName, embedding.name, row, kHeadName));
   });
   release_pages(head);
 }

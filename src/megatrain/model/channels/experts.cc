@@ -171,7 +171,7 @@ void Experts::recompute(const Binding& at, const Call& call, const View& x) cons
 }
 
 void Experts::recompute_output(const Binding&, const Call&, const View&, const View&) const {
-  ensure(false, "no family has a norm behind its experts");
+  ensure(false, "no family has a post-norm after its experts");
 }
 
 // Backpropagates through the router. The groups have already written the experts' part of grad_x.

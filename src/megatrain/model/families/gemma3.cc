@@ -46,8 +46,8 @@ RopeConfig read_gemma3_rope(const ConfigReader& r, const char* kind, const char*
     const json& scaling = r.at("rope_scaling");
     if (scaling.is_object() && scaling.contains("type") && !scaling.contains("rope_type"))
       fail_input(
-          fmt::format("{}: 'rope_scaling' has 'type' and no 'rope_type'; some versions of transformers read the one, "
-                      "some only the other: write 'rope_type' too",
+          fmt::format("{}: 'rope_scaling' has 'type' but no 'rope_type', and some versions of transformers read only "
+                      "'rope_type': write it too",
                       r.where()));
     object["rope_scaling"] = scaling;
   }
@@ -81,7 +81,8 @@ void read_gemma3(const ConfigReader& r, ModelConfig& c) {
   const bool none = r.object().contains("sliding_window") && !r.has("sliding_window");
   const int64_t window = r.positive("sliding_window", 4096);
   for (const bool local : read_local(r, c.layers)) {
-    if (local && none) fail_input(r.where() + ": 'sliding_window' is null, but some layers are local; give its tokens");
+    if (local && none)
+      fail_input(r.where() + ": 'sliding_window' is null, but some layers are local; give its size in tokens");
     c.window.push_back(local ? window : 0);
   }
 }
@@ -131,7 +132,7 @@ std::string gemma3_unlike_llama_cpp(const ModelConfig& c) {
   if (c.rope.scaling != RopeScaling::none && c.rope.scaling != RopeScaling::linear)
     return "with another RoPE scaling than linear";
   if (c.longest_window() > 0 && !windows_repeat(c, kPeriod) && period_of(c) == 0)
-    return "whose global layers do not stand at every n-th place (layer_types)";
+    return "whose global layers are not at every n-th place (layer_types)";
   return "";
 }
 

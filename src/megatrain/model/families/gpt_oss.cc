@@ -26,10 +26,10 @@ RopeConfig read_gpt_oss_rope(const ConfigReader& r, int64_t max_position) {
   if (r.has("rope_scaling") || r.has("rope_parameters")) return parse_rope(r, max_position, kTheta);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     if (r.object().contains(key))
-      fail_input(
-          fmt::format("{}: '{}' is null; versions of transformers then scale RoPE or do not: remove the field for "
-                      "gpt-oss's own scaling, or write {{\"rope_type\": \"default\"}} for none",
-                      r.where(), key));
+      fail_input(fmt::format(
+          "{}: '{}' is null; transformers versions disagree on whether RoPE is then scaled: remove the field for "
+          "gpt-oss's own scaling, or write {{\"rope_type\": \"default\"}} for none",
+          r.where(), key));
   }
   json object = r.object();
   object["rope_scaling"] = absent_scaling();
@@ -44,7 +44,8 @@ std::vector<int64_t> read_window(const ConfigReader& r, int64_t layers) {
   const int64_t size = r.positive("sliding_window", 128);
   std::vector<int64_t> window;
   for (const bool has : sliding) {
-    if (has && none) fail_input(r.where() + ": 'sliding_window' is null, but some layers have one; give its tokens");
+    if (has && none)
+      fail_input(r.where() + ": 'sliding_window' is null, but some layers have one; give its size in tokens");
     window.push_back(has ? size : 0);
   }
   return window;
@@ -76,14 +77,14 @@ void read_gpt_oss(const ConfigReader& r, ModelConfig& c) {
   c.mxfp4_experts = says_mxfp4(r);
   if (r.positive("experts_per_token", c.experts.chosen) != c.experts.chosen)
     fail_input(
-        fmt::format("{}: 'experts_per_token' is {} and 'num_experts_per_tok' is {}; transformers goes by the second: "
+        fmt::format("{}: 'experts_per_token' is {} and 'num_experts_per_tok' is {}; transformers uses the second: "
                     "correct the wrong one",
                     r.where(), r.at("experts_per_token").dump(), c.experts.chosen));
   if (const auto original = static_cast<int64_t>(c.rope.original_max_position);
       original > 0 && r.positive("initial_context_length", original) != original)
     fail_input(
         fmt::format("{}: 'initial_context_length' is {} and RoPE's original_max_position_embeddings {}; transformers "
-                    "goes by the second: correct the wrong one",
+                    "uses the second: correct the wrong one",
                     r.where(), r.at("initial_context_length").dump(), original));
   if (r.number("swiglu_alpha", 1.702) != 1.702)
     fail_input(fmt::format("{}: 'swiglu_alpha' is {}; megatrain supports only 1.702 here", r.where(),

@@ -25,8 +25,7 @@ std::vector<double> read_factors(const ConfigReader& r, const char* key, int64_t
   }
   if (std::ssize(factors) != pairs)
     fail_input(
-        fmt::format("{}: '{}' must list {} numbers above 0 that float32 holds, one for each pair of elements "
-                    "that turn",
+        fmt::format("{}: '{}' must list {} numbers above 0 that float32 holds, one for each rotated pair of elements",
                     r.where(), key, pairs));
   return factors;
 }
@@ -42,7 +41,7 @@ json rope_object(const ConfigReader& r) {
     for (const auto& [name, value] : given.items()) {
       if (rope.contains(name) && rope.at(name) != value)
         fail_input(
-            fmt::format("{}: '{}' is both {} and {}; versions of transformers go by different ones: remove the "
+            fmt::format("{}: '{}' is both {} and {}; transformers versions disagree on which one to use: remove the "
                         "wrong one",
                         r.where(), name, rope.at(name).dump(), value.dump()));
       rope[name] = value;
@@ -64,10 +63,9 @@ RopeConfig read_phi3_rope(const ConfigReader& model, const ModelConfig& c) {
   const double turning = r.positive_number("partial_rotary_factor", 1.0);
   rope.rotary_dim = static_cast<int64_t>(static_cast<double>(c.head_dim) * turning);
   if (turning > 1 || rope.rotary_dim % 2 != 0 || rope.rotary_dim == 0)
-    fail_input(
-        fmt::format("{}: 'partial_rotary_factor' is {}, so {} of a head's {} elements would turn; an even "
-                    "number of them must",
-                    model.where(), turning, rope.rotary_dim, c.head_dim));
+    fail_input(fmt::format(
+        "{}: 'partial_rotary_factor' is {}, so {} of a head's {} elements would be rotated; the number must be even",
+        model.where(), turning, rope.rotary_dim, c.head_dim));
   const std::string type = r.string("rope_type", r.string("type", "default"));
   if (r.string("type", type) != type)
     fail_input(fmt::format("{}: 'rope_type' is '{}' and 'type' is '{}'; remove the wrong one", r.where(), type,
@@ -83,8 +81,8 @@ RopeConfig read_phi3_rope(const ConfigReader& model, const ModelConfig& c) {
   const int64_t original = r.positive("original_max_position_embeddings", kAbsent);
   if (!model.has("original_max_position_embeddings") && original != kAbsent)
     fail_input(
-        fmt::format("{}: 'original_max_position_embeddings' is {} among the fields of RoPE and missing beside them, "
-                    "where transformers takes {}; write it there too",
+        fmt::format("{}: 'original_max_position_embeddings' is {} in the RoPE fields but missing at the top level, "
+                    "where transformers uses {}; write it there too",
                     model.where(), original, kAbsent));
   rope.original_max_position = static_cast<double>(original);
   rope.factor = r.positive_number("factor", static_cast<double>(c.max_position) / rope.original_max_position);
@@ -106,7 +104,7 @@ void read_phi3(const ConfigReader& r, ModelConfig& c) {
     c.pad_id = 32000;
     if (c.pad_id >= c.vocab)
       fail_input(
-          fmt::format("{}: 'pad_token_id' is missing, and transformers takes 32000, above vocab_size ({}); set "
+          fmt::format("{}: 'pad_token_id' is missing, and transformers then uses 32000, above vocab_size ({}); set "
                       "it to null or to a token's id",
                       r.where(), c.vocab));
   }
