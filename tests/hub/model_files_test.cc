@@ -83,7 +83,7 @@ TEST_F(ModelFilesTest, ReadsShardsThatAreLinks) {
 TEST_F(ModelFilesTest, NamesTheMissingShard) {
   good_shards();
   std::filesystem::remove(directory_ / "model-00002-of-00002.safetensors");
-  expect_refused({"1 of 2 shards", "\"model-00002-of-00002.safetensors\"", "download what is missing"});
+  expect_refused({"1 of 2 shards", "\"model-00002-of-00002.safetensors\"", "download the missing files"});
 }
 
 TEST_F(ModelFilesTest, NamesTheDamagedShard) {

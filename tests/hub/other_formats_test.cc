@@ -35,7 +35,7 @@ class OtherFormats : public testing::Test {
 };
 
 TEST_F(OtherFormats, AreAnsweredWithTheCommandThatHelps) {
-  EXPECT_TRUE(has(of_model(write("a.gguf")), "is GGUF, a form for answering")) << of_model(write("a.gguf"));
+  EXPECT_TRUE(has(of_model(write("a.gguf")), "is GGUF, an inference format")) << of_model(write("a.gguf"));
   for (const char* const name : {"a.bin", "a.pt", "a.pth", "a.ckpt"})
     EXPECT_TRUE(has(of_model(write(name)), "is a pickled checkpoint, which is not read; give the directory")) << name;
   const std::string folder = (folder_ / "d").string();

@@ -173,7 +173,7 @@ TEST(RunDirectory, WhatAKilledRunLeftHalfWrittenIsRemovedWithALine) {
   testing::internal::CaptureStderr();
   const RunDirectory owner(run, true);
   const std::string log = testing::internal::GetCapturedStderr();
-  for (const char* name : {"model.partial", "best.partial", "run/best is back", "eval.jsonl.123-0.partial",
+  for (const char* name : {"model.partial", "best.partial", "run/best: an export", "eval.jsonl.123-0.partial",
                            "state-3.safetensors.partial", "step-00000004.partial"})
     EXPECT_NE(log.find(name), std::string::npos) << name << " in " << log;
   EXPECT_EQ(listing(run), (std::set<std::string>{"best", "checkpoints", "config.resolved.yaml", "lock"}));

@@ -49,17 +49,18 @@ File open_companion(const std::string& directory, const std::string& name, const
   // before opening it: opening a device may have side effects
   if (fs::status(path, error).type() != fs::file_type::regular) {
     const fs::path target = fs::read_symlink(path, error);
-    fail_input(fmt::format("{} is {}, and an export would need it; remove it or download the model again.", path,
-                           error ? "neither a file nor a folder"
-                                 : fmt::format("a link to {}, where there is no file", printable(target.string()))));
+    fail_input(fmt::format(
+        "{} is {}, and an export would need it; remove it or download the model again.", path,
+        error ? "neither a file nor a folder"
+              : fmt::format("a link to {}, which does not exist or is not a file", printable(target.string()))));
   }
   File file = File::open_to_read(path);
   const fs::path place = fs::read_symlink(fmt::format("/proc/self/fd/{}", file.descriptor()), error);
-  if (error) fail_io(fmt::format("cannot find out where {} lies: {}; is /proc mounted?", path, error.message()));
+  if (error) fail_io(fmt::format("cannot find out where {} is: {}; is /proc mounted?", path, error.message()));
   if (std::none_of(roots.begin(), roots.end(), [&](const fs::path& root) { return lies_in(place, root); })) {
     fail_input(
-        fmt::format("{} is a link that leads to {}, outside the model's own folder {}; an export would carry that file "
-                    "along: put a copy in place of the link if it belongs to the model, or remove the link.",
+        fmt::format("{} is a link that leads to {}, outside the model's own folder {}; an export would copy that file: "
+                    "replace the link with a copy if it belongs to the model, or remove the link.",
                     path, printable(place.string()), roots.back().string()));
   }
   return file;

@@ -90,7 +90,7 @@ void widen_to_f32(const std::byte* in, DType type, int64_t count, float* out) {
 void read_as_f32(const StoredTensor& tensor, int64_t begin, int64_t count, float* out) {
   const std::optional<DType> type = parameter_type(tensor.dtype);
   if (!type) {
-    fail_input(fmt::format("tensor {} holds {} elements, where a parameter is F32, F16 or BF16; convert it first.",
+    fail_input(fmt::format("tensor {} has {} elements, expected F32, F16 or BF16; convert it first.",
                            printable(tensor.name), stored_type_name(tensor.dtype)));
   }
   ensure(begin >= 0 && count >= 0 && begin <= tensor.elements() - count, "a read lies inside its stored tensor");

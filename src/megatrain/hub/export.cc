@@ -232,7 +232,7 @@ void recover_export(const std::string& directory) {
   const std::string partial = directory + ".partial", previous = directory + kPrevious;
   if (!fs::exists(directory) && fs::exists(previous)) {
     rename_path(previous, directory);
-    log_info(fmt::format("{} is back: an export that was to replace it was killed", directory));
+    log_info(fmt::format("restored {}: an export that was replacing it was killed", directory));
   }
   if (!fs::exists(partial) || !holds_only_own_files(partial)) return;
   fs::remove_all(partial, code);

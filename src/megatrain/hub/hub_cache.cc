@@ -61,12 +61,12 @@ fs::path snapshot_of(const fs::path& folder, const std::string& name, ModelParts
     std::string commit = read_text_file(reference.string(), kMaxReferenceBytes);
     commit.erase(commit.find_last_not_of(" \r\n\t") + 1);
     if (commit.empty() || commit.find('/') != std::string::npos || commit.front() == '.') {
-      fail_input(fmt::format("{} holds {}, where the name of a commit was expected; {}", reference.string(),
-                             printable(commit), commands(name, needed)));
+      fail_input(fmt::format("{} holds {}, expected the name of a commit; {}", reference.string(), printable(commit),
+                             commands(name, needed)));
     }
     const fs::path snapshot = folder / "snapshots" / commit;
     if (is_folder(snapshot)) return snapshot;
-    fail_input(fmt::format("{} names commit {}, of which the cache has no snapshot ({} is not there); {}",
+    fail_input(fmt::format("{} names commit {}, but the cache has no snapshot of it ({} does not exist); {}",
                            reference.string(), commit, snapshot.string(), commands(name, needed)));
   }
   const std::vector<std::string> snapshots = names_in(folder / "snapshots");
@@ -114,8 +114,9 @@ std::string find_model(const std::string& path, ModelParts needed) {
   const size_t slash = path.find('/');
   const fs::path folder = cache / fmt::format("models--{}--{}", path.substr(0, slash), path.substr(slash + 1));
   if (!is_folder(folder)) {
-    fail_input(fmt::format("{} is neither a directory here nor a model in the Hugging Face cache ({} is not there); {}",
-                           path, folder.string(), commands(path, needed)));
+    fail_input(
+        fmt::format("{} is neither a directory here nor a model in the Hugging Face cache ({} does not exist); {}",
+                    path, folder.string(), commands(path, needed)));
   }
   const fs::path snapshot = snapshot_of(folder, path, needed);
   const std::vector<std::string> missing = missing_files(snapshot, needed);
@@ -126,7 +127,7 @@ std::string find_model(const std::string& path, ModelParts needed) {
     const std::vector<std::string> blobs = names_in(folder / "blobs");
     const auto unfinished = std::count_if(blobs.begin(), blobs.end(),
                                           [](const std::string& name) { return name.ends_with(".incomplete"); });
-    fail_input(fmt::format("the download of {} is not whole: {} lacks {}{}{}; {}", path, snapshot.string(),
+    fail_input(fmt::format("the download of {} is incomplete: {} lacks {}{}{}; {}", path, snapshot.string(),
                            fmt::join(named, ", "),
                            missing.size() > kNamed ? fmt::format(" and {} more", missing.size() - kNamed) : "",
                            unfinished ? fmt::format(" ({} of its files are half downloaded: *.incomplete in {})",

@@ -56,15 +56,15 @@ std::map<std::string, std::vector<std::string>> read_index(const std::string& pa
   std::map<std::string, std::vector<std::string>> shards;
   for (const auto& [tensor, file] : weight_map->items()) {
     if (!file.is_string()) {
-      fail_input(fmt::format("{} gives {} as the file of tensor {}, where a file name was expected; download it again.",
-                             path, printable(file.dump()), printable(tensor)));
+      fail_input(fmt::format("{} gives {} as the file of tensor {}, expected a file name; download it again.", path,
+                             printable(file.dump()), printable(tensor)));
     }
     const std::string name = file.get<std::string>();
     if (name.empty() || name.find('/') != std::string::npos || name.find("..") != std::string::npos ||
         name.find('\0') != std::string::npos) {
       fail_input(
-          fmt::format("{} gives {} as the file of tensor {}, where a plain file name of the same directory was "
-                      "expected (no '/' and no '..'); correct the index or download it again.",
+          fmt::format("{} gives {} as the file of tensor {}, expected a plain file name in the same directory (no '/' "
+                      "and no '..'); correct the index or download it again.",
                       path, printable(name), printable(tensor)));
     }
     shards[name].push_back(tensor);
@@ -102,7 +102,7 @@ void ModelFiles::open_index(const std::string& index_path) {
     if (missing_count++ < 8) missing += (missing.empty() ? "" : ", ") + printable(name);
   }
   if (missing_count > 0) {
-    fail_input(fmt::format("{} names {} of {} shards that {} does not have: {}{}; download what is missing.",
+    fail_input(fmt::format("{} names {} of {} shards that {} does not have: {}{}; download the missing files.",
                            index_path, missing_count, shards.size(), path_, missing, missing_count > 8 ? ", ..." : ""));
   }
   for (const auto& [name, tensors] : shards) {
@@ -125,7 +125,7 @@ void ModelFiles::gather() {
                                        [](const StoredTensor* a, const StoredTensor* b) { return a->name == b->name; });
   if (twin != tensors_.end()) {
     fail_input(
-        fmt::format("tensor {} is both in {} and in {}, where one file may hold it; remove the files that do not "
+        fmt::format("tensor {} is in both {} and {}, expected in only one; remove the files that do not "
                     "belong to this model or download it again.",
                     printable((*twin)->name), file_of(**twin), file_of(**(twin + 1))));
   }
@@ -162,13 +162,13 @@ const StoredTensor& ModelFiles::parameter(std::string_view name, const std::vect
   }
   if (tensor->shape != shape) {
     fail_input(
-        fmt::format("{}: tensor {} has shape {}, where config.json asks for {}; check that config.json and weights "
+        fmt::format("{}: tensor {} has shape {}, but config.json asks for {}; check that config.json and weights "
                     "belong together.",
                     file_of(*tensor), printable(name), format_shape(tensor->shape), format_shape(shape)));
   }
   if (!parameter_type(tensor->dtype)) {
     fail_input(
-        fmt::format("{}: tensor {} holds {} elements, where a parameter is F32, F16 or BF16; use the model's "
+        fmt::format("{}: tensor {} has {} elements, expected F32, F16 or BF16; use the model's "
                     "unquantised weights.",
                     file_of(*tensor), printable(name), stored_type_name(tensor->dtype)));
   }

@@ -27,8 +27,8 @@ bool has_ending(const fs::path& path, std::initializer_list<const char*> endings
 
 [[noreturn]] void refuse_gguf(const std::string& path) {
   fail_input(
-      fmt::format("{} is GGUF, a form for answering (llama.cpp) whose weights are mostly quantised; train the Hugging "
-                  "Face model that it was made from, which its page names: hf download ORG/NAME",
+      fmt::format("{} is GGUF, an inference format (llama.cpp) whose weights are mostly quantised; train the Hugging "
+                  "Face model that it was made from, named on its page: hf download ORG/NAME",
                   path));
 }
 
@@ -56,8 +56,8 @@ void refuse_other_formats(const std::string& path) {
     if (has_ending(path, {".gguf"})) refuse_gguf(path);
     if (has_ending(path, {".bin", ".pt", ".pth", ".ckpt"}))
       fail_input(
-          fmt::format("{} is a pickled checkpoint, which is not read; give the directory of the model, and where that "
-                      "has no safetensors: python3 -c 'from transformers import AutoModelForCausalLM as M; "
+          fmt::format("{} is a pickled checkpoint, which is not read; give the directory of the model; if that has no "
+                      "safetensors: python3 -c 'from transformers import AutoModelForCausalLM as M; "
                       "M.from_pretrained(\"DIR\").save_pretrained(\"DIR-safetensors\")'",
                       path));
     return;
@@ -88,7 +88,7 @@ void refuse_quantised(const nlohmann::json& config, const std::string& path) {
     bits = ", 8 bits";
   fail_input(fmt::format(
       "{}: '{}' says that the weights are quantised ({}{}), and training needs the bf16 or fp32 weights that "
-      "they were made from: take the model that the page of this one names as its base: hf download "
+      "they were made from: use the base model that is named on this model's page: hf download "
       "ORG/NAME",
       path, kField, printable(field.at("quant_method").get<std::string>()), bits));
 }

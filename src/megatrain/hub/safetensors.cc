@@ -80,12 +80,11 @@ class HeaderReader {
  private:
   void read_metadata(const Json& value) {
     if (!value.is_object()) {
-      refuse(path_, fmt::format("has a __metadata__ of {}, where an object of strings was expected", shown(value)));
+      refuse(path_, fmt::format("has a __metadata__ of {}, expected an object of strings", shown(value)));
     }
     for (const auto& [key, text] : value.items()) {
       if (!text.is_string()) {
-        refuse(path_, fmt::format("has {} under {} in __metadata__, where a string was expected", shown(text),
-                                  printable(key)));
+        refuse(path_, fmt::format("has {} under {} in __metadata__, expected a string", shown(text), printable(key)));
       }
       contents_.metadata[key] = text.get<std::string>();
     }
@@ -93,7 +92,7 @@ class HeaderReader {
 
   void read_tensor(const std::string& name, const Json& entry) {
     if (!entry.is_object()) {
-      refuse_tensor(path_, name, fmt::format("is described by {}, where an object was expected", shown(entry)));
+      refuse_tensor(path_, name, fmt::format("is described by {}, expected an object", shown(entry)));
     }
     for (const auto& [key, value] : entry.items()) {
       if (key != "dtype" && key != "shape" && key != "data_offsets") {
@@ -108,7 +107,7 @@ class HeaderReader {
     tensor.bytes = extent.end - extent.begin;
     if (tensor.bytes != expected_bytes) {
       refuse_tensor(path_, name,
-                    fmt::format("has data_offsets [{}, {}], which are {} bytes, where its shape {} of {} takes {}",
+                    fmt::format("has data_offsets [{}, {}], which are {} bytes, but its shape {} of {} takes {}",
                                 extent.begin, extent.end, tensor.bytes, format_shape(tensor.shape),
                                 stored_type_name(tensor.dtype), expected_bytes));
     }
@@ -137,14 +136,13 @@ class HeaderReader {
   // Returns the size in bytes of the shape.
   int64_t read_shape(StoredTensor& tensor, const Json& value) {
     if (!value.is_array()) {
-      refuse_tensor(path_, tensor.name, fmt::format("has a shape of {}, where a list was expected", shown(value)));
+      refuse_tensor(path_, tensor.name, fmt::format("has a shape of {}, expected a list", shown(value)));
     }
     int64_t bytes = stored_type_bytes(tensor.dtype);
     for (const Json& size : value) {
       const std::optional<int64_t> number = whole_number(size);
       if (!number) {
-        refuse_tensor(path_, tensor.name,
-                      fmt::format("has {} in its shape, where a whole number was expected", shown(size)));
+        refuse_tensor(path_, tensor.name, fmt::format("has {} in its shape, expected a whole number", shown(size)));
       }
       if (__builtin_mul_overflow(bytes, *number, &bytes)) {
         refuse_tensor(path_, tensor.name,
@@ -160,8 +158,7 @@ class HeaderReader {
     const std::optional<int64_t> begin = pair ? whole_number(value[0]) : std::nullopt;
     const std::optional<int64_t> end = pair ? whole_number(value[1]) : std::nullopt;
     if (!begin || !end) {
-      refuse_tensor(path_, name,
-                    fmt::format("has data_offsets of {}, where two whole numbers were expected", shown(value)));
+      refuse_tensor(path_, name, fmt::format("has data_offsets of {}, expected two whole numbers", shown(value)));
     }
     if (*end < *begin) {
       refuse_tensor(path_, name,
@@ -179,20 +176,19 @@ class HeaderReader {
       const std::string& name = contents_.tensors[extent.tensor].name;
       if (extent.begin != reached) {
         refuse_tensor(path_, name,
-                      fmt::format("begins at offset {}, where the tensor before it ends at {}: the two {}",
-                                  extent.begin, reached, extent.begin < reached ? "overlap" : "leave a hole"));
+                      fmt::format("begins at offset {}, but the tensor before it ends at {}: the two {}", extent.begin,
+                                  reached, extent.begin < reached ? "overlap" : "leave a hole"));
       }
       if (extent.end > data_bytes_) {
-        refuse_tensor(
-            path_, name,
-            fmt::format("ends at offset {} of the data, where the file holds only {} bytes of data (it is cut "
-                        "short)",
-                        extent.end, data_bytes_));
+        refuse_tensor(path_, name,
+                      fmt::format("ends at offset {} of the data, but the file holds only {} bytes of data (it is cut "
+                                  "short)",
+                                  extent.end, data_bytes_));
       }
       reached = extent.end;
     }
     if (reached != data_bytes_) {
-      refuse(path_, fmt::format("holds {} bytes of data, where its tensors end at {}", data_bytes_, reached));
+      refuse(path_, fmt::format("holds {} bytes of data, but its tensors end at {}", data_bytes_, reached));
     }
   }
 
@@ -211,17 +207,17 @@ SafetensorsContents parse_safetensors(const std::byte* file, int64_t bytes, cons
     fail_input(fmt::format("{} is a Git LFS pointer, not the file itself; run `git lfs pull` in its directory.", path));
   }
   if (bytes < kLengthBytes) {
-    refuse(path, fmt::format("has {} bytes, where the length of its header alone takes {}", bytes, kLengthBytes));
+    refuse(path, fmt::format("has {} bytes, but the length of its header takes {}", bytes, kLengthBytes));
   }
   uint64_t header_bytes = 0;
   for (int i = 0; i < kLengthBytes; ++i) header_bytes |= std::to_integer<uint64_t>(file[i]) << (8 * i);
   if (header_bytes > static_cast<uint64_t>(kMaxHeaderBytes)) {
     refuse(path,
-           fmt::format("says that its header has {} bytes, where {} are the most", header_bytes, kMaxHeaderBytes));
+           fmt::format("says that its header has {} bytes, but at most {} are allowed", header_bytes, kMaxHeaderBytes));
   }
   const int64_t data_begin = kLengthBytes + static_cast<int64_t>(header_bytes);
   if (data_begin > bytes) {
-    refuse(path, fmt::format("says that its header has {} bytes, where the file ends {} bytes after the length (it is "
+    refuse(path, fmt::format("says that its header has {} bytes, but the file ends {} bytes after the length (it is "
                              "cut short)",
                              header_bytes, bytes - kLengthBytes));
   }
