@@ -15,13 +15,13 @@ DecodeBatch::DecodeBatch(CachedForward& forward)
 
 void DecodeBatch::check(const GenerationRequest& request) const {
   const int64_t tokens = static_cast<int64_t>(request.prompt.size()), context = forward_.options().max_context;
-  if (tokens == 0) fail_input("a prompt has no tokens; give some text to go on from");
+  if (tokens == 0) fail_input("a prompt has no tokens; give some text to continue");
   if (tokens > context)
-    fail_input(fmt::format("a prompt has {} tokens, where {} fit the context; shorten it", tokens, context));
+    fail_input(fmt::format("a prompt has {} tokens, but only {} fit the context; shorten it", tokens, context));
   for (const int32_t id : request.prompt) {
     if (id < 0 || id >= forward_.model().vocab) {
       fail_input(
-          fmt::format("a prompt has token {}, where the model has embeddings for 0 to {}; its tokenizer.json "
+          fmt::format("a prompt has token {}, but the model has embeddings for 0 to {}; its tokenizer.json "
                       "belongs to another model",
                       id, forward_.model().vocab - 1));
     }

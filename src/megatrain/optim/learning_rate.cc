@@ -44,7 +44,7 @@ void check_schedule(const LearningRate& s) {
     fail_config(fmt::format("optim.lr is {}; it must be a number of at least 0", s.lr));
   }
   if (!(s.min_lr >= 0 && s.min_lr <= s.lr)) {
-    fail_config(fmt::format("optim.min_lr is {}; it must lie between 0 and optim.lr, which is {}", s.min_lr, s.lr));
+    fail_config(fmt::format("optim.min_lr is {}; it must be between 0 and optim.lr, which is {}", s.min_lr, s.lr));
   }
   if (!(s.warmup >= 0 && s.warmup < 0x1.0p53) || (s.warmup >= 1 && s.warmup != std::floor(s.warmup))) {
     fail_config(fmt::format("optim.warmup is {}; it must be a whole number of steps, or a fraction of the run below 1",
