@@ -144,7 +144,7 @@ TEST(BenchStep, RefusesKeysOfDataAndOfRunsAndStepsThatAreNotTimed) {
   for (const char* key : {"--data.tokens=x", "--data.train=x", "--epochs=3", "--checkpoint.every=1", "--dump.steps=1",
                           "--eval.every=1", "--steps=2"})
     expect_refusal({"bench", "step", model, "--device=cpu", "--seq-len", "16", "-r", "1", key}, ExitCode::bad_config,
-                   {"means nothing to a benchmark"});
+                   {"has no effect on a benchmark"});
   expect_refusal({"bench", "step", model, "--device=cpu", "--seq-len", "16", "-r", "2", "--trace=2-3"},
                  ExitCode::bad_config, {"trace names step 3, and -r is 2"});
 }

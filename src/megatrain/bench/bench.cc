@@ -44,7 +44,7 @@ Verb step_verb() {
           "    [--floor | --no-floor] [--no-hash] [--serial] [--slots N] [--alias-layers N] [--trace steps=A-B]",
       .details =
           "The trainer's own loop on random weights and tokens: tokens/s, lanes, bytes, peaks, % of the floor.\n"
-          "--floor measures the floor on the CPU too, --no-floor nowhere. --serial and --slots change the plan.\n"
+          "--floor measures the floor on the CPU too; --no-floor skips it. --serial and --slots change the plan.\n"
           "--alias-layers lets all layers live in the memory of N, to time a model that is larger than the machine:\n"
           "state in RAM, a learning rate of 0, no hash.\n" +
           about_targets(),
@@ -59,16 +59,16 @@ std::vector<Verb> bench_verbs() {
       {.name = "bench floor",
        .takes = "X",
        .usage = "[--layers N] [--seq-len S] [--micro-batch M]",
-       .details =
-           "The best library time of every matrix product and attention call of a step, each alone, summed: the speed\n"
-           "of light, when every block is recomputed and when nothing is.\n" +
-           about_targets(),
+       .details = "The best library time of every matmul and attention call of a step, each timed separately, summed:\n"
+                  "the speed of light, when every block is recomputed and when nothing is.\n" +
+                  about_targets(),
        .options = {"--layers", "--seq-len", "--micro-batch"},
        .run = print_result<bench_floor>},
       {.name = "bench ops",
        .takes = "X",
        .usage = "[--layers N] [--seq-len S] [--micro-batch M]",
-       .details = "Every op at the shapes of the model, each alone: time, TFLOP/s, GB/s.\n" + about_targets(),
+       .details =
+           "Every op at the shapes of the model, each timed separately: time, TFLOP/s, GB/s.\n" + about_targets(),
        .options = {"--layers", "--seq-len", "--micro-batch"},
        .run = print_result<bench_ops>},
       {.name = "bench link",
@@ -80,14 +80,14 @@ std::vector<Verb> bench_verbs() {
       {.name = "bench dram",
        .usage = "[--gib G] [--threads=N]",
        .details =
-           "Host memory under the optimizer's own mix, in place: 14 bytes read and 12 written a parameter, as a plain\n"
-           "loop and as AdamW.\n",
+           "Host memory under the optimizer's own mix, in place: 14 bytes read and 12 written per parameter, as\n"
+           "a plain loop and as AdamW.\n",
        .options = {"--gib"},
        .run = print_result<bench_dram>},
       {.name = "bench disk",
        .usage = "[--dir DIR] [--gib G]",
-       .details = "Write, read and both at once past the page cache, in a file of DIR that has no name, by the queues "
-                  "of a run.\n",
+       .details = "Write, read and both at once, bypassing the page cache, in an unnamed file in DIR, with the I/O\n"
+                  "queues of a run.\n",
        .options = {"--dir", "--gib"},
        .keys = false,
        .run = print_result<bench_disk>},
@@ -115,7 +115,7 @@ Session open_bench_target(const Arguments& arguments, Shape shape) {
   std::vector<std::string> overrides = arguments.overrides();
   for (const ConfigKey& key : config_keys()) {
     if (means_nothing(key.name) && arguments.overrides(key.name))
-      fail_config(fmt::format("--{} means nothing to a benchmark; leave it out{}", key.name,
+      fail_config(fmt::format("--{} has no effect on a benchmark; leave it out{}", key.name,
                               key.name == "steps" ? " and give the number of steps with -r" : ""));
   }
   if (const auto tokens = arguments.option("--seq-len")) overrides.push_back("--seq_len=" + *tokens);

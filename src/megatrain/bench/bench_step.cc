@@ -298,7 +298,7 @@ int64_t steps_as_asked(const Arguments& arguments) {
   const int64_t steps = arguments.integer("-r").value_or(5);
   if (steps < 1) fail_config(fmt::format("-r is {}; expected at least one step", steps));
   if (arguments.flag("--floor") && arguments.flag("--no-floor"))
-    fail_config("--floor and --no-floor; leave one of them out");
+    fail_config("--floor and --no-floor exclude each other; leave one of them out");
   return steps;
 }
 

@@ -33,11 +33,11 @@ std::vector<Row> read_rows(const std::string& path) {
   std::vector<Row> rows;
   try {
     const YAML::Node list = parse_yaml(read_text_file(path, kMiB), path);
-    if (!list.IsSequence()) refuse(list, "this is no list");
+    if (!list.IsSequence()) refuse(list, "this is not a list");
     for (const YAML::Node& node : list) {
       if (!node.IsMap() || node.size() != 2 || !node["name"] || !node["args"])
-        refuse(node, "a row has a name and args");
-      if (!node["name"].IsScalar() || !node["args"].IsSequence()) refuse(node, "a name is text and args are a list");
+        refuse(node, "a row needs a name and args");
+      if (!node["name"].IsScalar() || !node["args"].IsSequence()) refuse(node, "a name must be text and args a list");
       rows.push_back({node["name"].as<std::string>(), node["args"].as<Words>()});
     }
   } catch (const YAML::Exception& error) {
@@ -67,7 +67,7 @@ BenchResult bench_suite(const Arguments& arguments) {
     nlohmann::json entry = {{"name", row.name}, {"args", row.args}};
     try {
       const Arguments row_arguments(row.args, step_verb());
-      if (row_arguments.json()) fail_config("a row has no --json; give it to the suite");
+      if (row_arguments.json()) fail_config("a row cannot have --json; give it to the suite");
       const nlohmann::json one = bench_step(row_arguments, session).json;
       const nlohmann::json& percent = one.at("percent_of_floor");
       table.row({row.name, fmt::format("{:.0f}", one.at("tokens_per_s").get<double>()),

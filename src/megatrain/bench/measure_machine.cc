@@ -49,7 +49,7 @@ MachineProfile measure_machine(Machine& machine, int64_t threads, const std::str
   profile.disk_read_bytes_per_s = disk.read_bytes_per_s;
   profile.disk_write_bytes_per_s = disk.write_bytes_per_s;
   profile.disk_both_bytes_per_s = disk.both_bytes_per_s;
-  log_info("measuring products and attention");
+  log_info("measuring matmuls and attention");
   const ComputeRates compute = measure_compute(machine, compute_s);
   profile.flops_per_s = compute.layer_flops_per_s;
   profile.hbm_bytes_per_s = compute.small_bytes_per_s;
