@@ -99,7 +99,7 @@ void bias_gradient(const Context& context, const LinearBackwardWeight& args) {
 void linear_forward(const Context& context, const LinearForward& args) {
   ensure(args.x.rows == args.out.rows && args.x.cols == args.weight.cols && args.weight.rows == args.out.cols,
          "linear_forward: (T, K) times (N, K) transposed gives (T, N)");
-  ensure(args.bias.empty() || args.scale == 1, "a scaled product has no bias");
+  ensure(args.bias.empty() || args.scale == 1, "a scaled matmul has no bias");
   tiled_matmul(context, {.a = args.x,
                          .transpose_a = false,
                          .b = args.weight,
@@ -125,7 +125,7 @@ void linear_backward_input(const Context& context, const LinearBackwardInput& ar
 }
 
 void linear_backward_weight(const Context& context, const LinearBackwardWeight& args) {
-  ensure(args.grad_bias.empty() || args.scale == 1, "a scaled product has no bias");
+  ensure(args.grad_bias.empty() || args.scale == 1, "a scaled matmul has no bias");
   if (!args.grad_bias.empty()) bias_gradient(context, args);
   if (args.grad_weight.empty()) return;
   ensure(args.grad_out.rows == args.x.rows && args.grad_out.cols == args.grad_weight.rows &&

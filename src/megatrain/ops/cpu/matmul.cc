@@ -31,7 +31,7 @@ MatmulFunction matmul_for(Simd simd) {
     case Simd::avx2: pass = matmul_avx2(); break;
     case Simd::avx512: pass = matmul_avx512(); break;
   }
-  ensure(pass != nullptr && simd_runs_here(simd), "a product is asked for in instructions this CPU has");
+  ensure(pass != nullptr && simd_runs_here(simd), "a matmul uses instructions that this CPU has");
   return pass;
 }
 

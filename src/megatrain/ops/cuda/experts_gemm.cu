@@ -281,7 +281,7 @@ unsigned row_tiles(const ExpertRows& rows) { return grid_size(ceil_div(rows.most
 
 unsigned column_tiles(int64_t columns) {
   const int64_t tiles = ceil_div(columns, kTile);
-  ensure(tiles < 65536, "the experts' product takes at most 4,194,240 columns");
+  ensure(tiles < 65536, "the experts' matmul takes at most 4,194,240 columns");
   return static_cast<unsigned>(tiles);
 }
 

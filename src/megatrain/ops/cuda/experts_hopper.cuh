@@ -159,7 +159,7 @@ inline void check_cutlass(cutlass::Status status, const char* what) {
 template <class Gemm>
 void run_hopper(const typename Gemm::Gemm::Arguments& args, void* workspace, const char* what, cudaStream_t stream) {
   ensure(static_cast<int64_t>(Gemm::Gemm::get_workspace_size(args)) <= args.hw_info.sm_count * kHopperProcessorBytes,
-         "a grouped product's workspace is a few tensor maps a multiprocessor");
+         "a grouped GEMM's workspace is a few tensor maps per multiprocessor");
   typename Gemm::Gemm gemm;
   check_cutlass(gemm.initialize(args, workspace, stream), what);
   check_cutlass(gemm.run(stream), what);

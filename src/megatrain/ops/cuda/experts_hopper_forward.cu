@@ -26,7 +26,7 @@ void launch_hopper(const ExpertsForward& args, void* scratch, int processors, cu
   gemm.epilogue.ptr_D = groups.d;
   gemm.epilogue.dD = groups.stride_d;
   gemm.hw_info.sm_count = processors;
-  run_hopper<Forward>(gemm, groups.workspace, "the experts' forward product", stream);
+  run_hopper<Forward>(gemm, groups.workspace, "the experts' forward GEMM", stream);
 }
 
 }  // namespace megatrain

@@ -73,7 +73,7 @@ void launch_few_rows(const LinearForward& args, cudaStream_t stream) {
     if (args.out.dtype == DType::f32) {
       launch_rows<In, float>(args, stream);
     } else {
-      ensure(args.out.dtype == args.x.dtype, "a product's output is fp32 or of its operands' dtype");
+      ensure(args.out.dtype == args.x.dtype, "a matmul's output is fp32 or of its operands' dtype");
       launch_rows<In, In>(args, stream);
     }
   });

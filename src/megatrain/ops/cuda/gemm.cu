@@ -46,7 +46,7 @@ __global__ void add_bias_kernel(float* out, int64_t row_stride, int64_t columns,
 void launch(const SimpleGemm& args, cudaStream_t stream) {
   if (args.m == 0 || args.n == 0) return;
   const int64_t columns = ceil_div(args.n, kTile);
-  ensure(columns < 65536, "the simple product takes at most 1,048,560 columns");
+  ensure(columns < 65536, "the simple matmul takes at most 1,048,560 columns");
   const dim3 grid(grid_size(ceil_div(args.m, kTile)), static_cast<unsigned>(columns));
   const dim3 block(kTile, kTile);
   if (args.in == DType::f32 && args.out == DType::f32) {
@@ -56,7 +56,7 @@ void launch(const SimpleGemm& args, cudaStream_t stream) {
   } else if (args.in == DType::bf16 && args.out == DType::f32) {
     gemm_kernel<Bf16, float><<<grid, block, 0, stream>>>(args);
   } else {
-    fail_internal(std::string("a matrix product from ") + dtype_name(args.in) + " to " + dtype_name(args.out) +
+    fail_internal(std::string("a matmul from ") + dtype_name(args.in) + " to " + dtype_name(args.out) +
                   " is not among fp32 to fp32, bf16 to bf16 and bf16 to fp32");
   }
   check_launch();

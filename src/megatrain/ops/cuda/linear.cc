@@ -144,9 +144,9 @@ AlgorithmTable CudaLinear::tune(Device& device, const std::vector<OpNote>& notes
     if (table.contains(text)) continue;
     if (const auto found = known.find(text); found != known.end()) {
       const Choice algorithm = from_hex(found->second);
-      std::string why = "it is no description of an algorithm";
+      std::string why = "it is not the description of an algorithm";
       if (!algorithm || !Matmul(handle_, *gemm).accepts(*algorithm, &why)) {
-        fail_input("the saved algorithm of the product " + text + " is refused by cuBLASLt: " + why +
+        fail_input("the saved algorithm of the GEMM " + text + " is refused by cuBLASLt: " + why +
                    "; it was saved with other libraries, or its file is damaged");
       }
       algorithms_[key] = algorithm;
@@ -166,7 +166,7 @@ AlgorithmTable CudaLinear::tune(Device& device, const std::vector<OpNote>& notes
 
 void CudaLinear::multiply(const Gemm& gemm, cudaStream_t stream) {
   if (gemm.m == 0 || gemm.n == 0) return;
-  ensure(gemm.left.dtype == gemm.right.dtype, "the operands of a product share a dtype");
+  ensure(gemm.left.dtype == gemm.right.dtype, "the operands of a matmul share a dtype");
   const Matmul matmul(handle_, gemm);
   const GemmKey key = gemm_key(gemm);
   auto found = algorithms_.find(key);
@@ -201,7 +201,7 @@ void CudaLinear::forward(const LinearForward& args, cudaStream_t stream) {
          "a linear layer maps (T, K) to (T, N) with a weight (N, K)");
   ensure(args.bias.empty() || (args.bias.cols == args.weight.rows && args.bias.dtype == args.weight.dtype),
          "a bias is (N), of the weight's dtype");
-  ensure(args.bias.empty() || args.scale == 1, "a scaled product has no bias");
+  ensure(args.bias.empty() || args.scale == 1, "a scaled matmul has no bias");
   if (has_few_rows(args)) return launch_few_rows(args, stream);
   multiply(gemm_of(args), stream);
   if (!bias_is_fused(args)) launch_add_bias(args.out, args.bias, stream);
@@ -217,7 +217,7 @@ void CudaLinear::backward_input(const LinearBackwardInput& args, cudaStream_t st
 void CudaLinear::backward_weight(const LinearBackwardWeight& args, cudaStream_t stream) {
   const int64_t tokens = args.grad_out.rows;
   ensure(tokens > 0, "a weight gradient sums over at least one token");
-  ensure(args.grad_bias.empty() || args.scale == 1, "a scaled product has no bias");
+  ensure(args.grad_bias.empty() || args.scale == 1, "a scaled matmul has no bias");
   if (!args.grad_weight.empty()) {
     ensure(args.x.rows == tokens && args.grad_weight.rows == args.grad_out.cols && args.grad_weight.cols == args.x.cols,
            "a linear layer's weight gradient is (N, T) times (T, K)");

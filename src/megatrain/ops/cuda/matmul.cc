@@ -15,8 +15,7 @@ cudaDataType_t cuda_type(DType dtype) {
   switch (dtype) {
     case DType::f32: return CUDA_R_32F;
     case DType::bf16: return CUDA_R_16BF;
-    default:
-      fail_internal(std::string("a CUDA matrix product was given ") + dtype_name(dtype) + "; it takes fp32 or bf16");
+    default: fail_internal(std::string("a CUDA matmul was given ") + dtype_name(dtype) + "; it takes fp32 or bf16");
   }
 }
 
