@@ -143,15 +143,15 @@ TEST(Export, WaitsForNobodyAndTouchesNothingOfOthers) {
   fs::create_directory(place / "new");
   {
     const NewOutput held(out);
-    expect_refusal(words, ExitCode::bad_config, {"another export writes " + out + "; wait for it"});
+    expect_refusal(words, ExitCode::bad_config, {"another export is writing " + out + "; wait for it"});
   }
   fs::create_directory(partial);
   write_bytes(partial + "/config.json", "mine");
-  expect_refusal(words, ExitCode::io, {partial, "was not left by an export"});
+  expect_refusal(words, ExitCode::io, {partial, "is not from an unfinished export"});
   EXPECT_EQ(read_bytes(partial + "/config.json"), "mine");
   fs::remove_all(partial);
   fs::create_symlink("nowhere", out);
-  expect_refusal(words, ExitCode::bad_config, {out, "there already"});
+  expect_refusal(words, ExitCode::bad_config, {out, "already exists"});
   fs::remove(out);
   fs::remove(place / "new");
   succeed(words);

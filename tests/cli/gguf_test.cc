@@ -71,7 +71,7 @@ TEST(ExportGguf, RefusesWhatItWouldNotObey) {
   refused({"export", place.model, "--out", "-"}, 2, "cannot be written to standard output");
   refused({"export", place.model, "--gguf", "f32", "--out", place / "no/x.gguf"}, 2, "is no folder");
   write_bytes(place / "there.gguf", "mine");
-  refused({"export", place.model, "--gguf", "f32", "--out", place / "there.gguf"}, 2, "there already");
+  refused({"export", place.model, "--gguf", "f32", "--out", place / "there.gguf"}, 2, "already exists");
   EXPECT_EQ(read_bytes(place / "there.gguf"), "mine");
   refused({"export", place / "nowhere", "--gguf", "f32", "--out", place / "x.gguf"}, 3, "nowhere");
   fs::remove(place.model + "/tokenizer.json");
@@ -127,7 +127,7 @@ TEST(ExportGguf, OfTwoAtOnceToOneNameIsOneWholeFile) {
     fs::remove(out);
   }
   const NewOutput held(out);
-  expect_refusal(words("f32", out), ExitCode::bad_config, {"another export writes " + out + "; wait for it"});
+  expect_refusal(words("f32", out), ExitCode::bad_config, {"another export is writing " + out + "; wait for it"});
 }
 
 TEST(ExportGguf, LeavesAloneAPartThatNoExportMade) {
@@ -135,7 +135,7 @@ TEST(ExportGguf, LeavesAloneAPartThatNoExportMade) {
   const std::string out = place / "x.gguf", partial = out + ".partial", mine = place / "keep.gguf";
   const auto refused = [&] {
     expect_refusal({"export", place.model, "--gguf", "q8_0", "--out", out}, ExitCode::io,
-                   {partial, "was not left by an export"});
+                   {partial, "is not from an unfinished export"});
     EXPECT_FALSE(fs::exists(out));
   };
   for (const std::string& text : {std::string("GGUF of someone"), std::string(5000, '\0'), std::string()}) {

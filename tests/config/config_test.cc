@@ -237,12 +237,12 @@ TEST(Config, BrokenYamlIsRefusedWithItsLine) {
 
 TEST(Config, AliasesThatNeverEndOrExpandToTooMuchAreRefusedWithTheirLine) {
   EXPECT_EQ(refusal("model.path: m\nsteps: 1\ndata:\n  train:\n  - &a {path: x, columns: *a}\n"),
-            "c.yaml:5: this alias stands inside what it names, which would never end; write the value out");
+            "c.yaml:5: this alias refers to a value that contains it; write the value out");
   std::string bomb = "model.path: m\nsteps: 1\ndata:\n  train:\n  - &l0 {path: x}\n";
   for (int line = 1; line < 30; ++line) {
     bomb += fmt::format("  - &l{} {{path: x, columns: {{a: *l{}, b: *l{}}}}}\n", line, line - 1, line - 1);
   }
-  EXPECT_NE(refusal(bomb).find("values, each alias counted as what it stands for"), std::string::npos);
+  EXPECT_NE(refusal(bomb).find("values, with every alias expanded"), std::string::npos);
 }
 
 TEST(Config, DumpStepsAcceptEveryForm) {

@@ -68,19 +68,19 @@ TEST(GgufFile, TakesThePlaceOfNothing) {
   const std::string path = directory / "model.gguf", partial = path + ".partial";
   for (const std::string& text : {std::string("GGUF of someone"), std::string(5000, '\0'), std::string("a letter")}) {
     write_bytes(partial, text);
-    expect_error(ExitCode::io, {partial, "in the way"}, [&] { const GgufFile file(path, some_metadata(), {}); });
+    expect_error(ExitCode::io, {partial, "already exists"}, [&] { const GgufFile file(path, some_metadata(), {}); });
     EXPECT_EQ(read_bytes(partial), text);
   }
   fs::remove(partial);
   fs::create_directory(path);
-  expect_error(ExitCode::bad_config, {path, "there already"}, [&] { const GgufFile file(path, some_metadata(), {}); });
+  expect_error(ExitCode::bad_config, {path, "already exists"}, [&] { const GgufFile file(path, some_metadata(), {}); });
 }
 
 TEST(GgufFile, IsWrittenByOneAtATime) {
   const TemporaryDirectory directory;
   const std::string path = directory / "model.gguf";
   GgufFile file(path, some_metadata(), {{"three", {3}, GgufType::f32}});
-  expect_error(ExitCode::bad_config, {"another export writes " + path},
+  expect_error(ExitCode::bad_config, {"another export is writing " + path},
                [&] { const GgufFile second(path, some_metadata(), {}); });
   file.write(0, bytes_of({1, 2, 3}));
   file.finish();

@@ -137,11 +137,12 @@ TEST(Safetensors, SaysWhenTheFileIsAGitLfsPointer) {
 TEST(Safetensors, RefusesDuplicateTensors) {
   expect_refused(
       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
-      "x", {"key \"a\" twice"});
+      "x", {"duplicate key \"a\""});
 }
 
 TEST(Safetensors, RefusesDuplicateFieldsOfATensor) {
-  expect_refused(R"({"a":{"dtype":"U8","shape":[4],"shape":[1],"data_offsets":[0,1]}})", "x", {"key \"shape\" twice"});
+  expect_refused(R"({"a":{"dtype":"U8","shape":[4],"shape":[1],"data_offsets":[0,1]}})", "x",
+                 {"duplicate key \"shape\""});
 }
 
 TEST(Safetensors, RefusesUnknownTypes) {

@@ -199,7 +199,7 @@ TEST(KeepLinesUpTo, AStepHasOneRecordOrAsManyAsTheFormAllows) {
     testing::internal::CaptureStderr();
     keep_lines_up_to(path, 3, form);
     const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(fs::exists(aside), said.find("another record") != std::string::npos) << said;
+    EXPECT_EQ(fs::exists(aside), said.find("a second record") != std::string::npos) << said;
     return read_bytes(path);
   };
   const std::string one = "{\"step\":1,\"x\":1}\n", again = "{\"step\":1,\"x\":2}\n", two = "{\"step\":2}\n",
@@ -229,7 +229,7 @@ TEST(SyncNewName, SaysThatWhatWasWrittenIsThereWhenTheDirectoryCannotBeSynced) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::io);
-    EXPECT_NE(std::string(error.what()).find("in its place"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("did not confirm"), std::string::npos) << error.what();
     EXPECT_EQ(std::string(error.what()).find("try again"), std::string::npos) << error.what();
   }
 }

@@ -34,11 +34,11 @@ TEST(JsonFile, RefusesATextThatEndsEarly) {
 }
 
 TEST(JsonFile, RefusesDuplicateKeysOfOneObjectOnly) {
-  expect_error(ExitCode::bad_input, {"config.json", "key \"a\" twice"},
+  expect_error(ExitCode::bad_input, {"config.json", "duplicate key \"a\""},
                [] { read_text(R"({"a": 1, "b": 2, "a": 1})"); });
-  expect_error(ExitCode::bad_input, {"key \"b\" twice"}, [] { read_text(R"({"a": [{"b": 1, "b": 2}]})"); });
-  expect_error(ExitCode::bad_input, {"key \"a\" twice"}, [] { read_text(R"({"a": {"a": 1}, "a": 2})"); });
-  expect_error(ExitCode::bad_input, {"key \"a\" twice"}, [] { read_text(R"({"a": 1, "\u0061": 2})"); });
+  expect_error(ExitCode::bad_input, {"duplicate key \"b\""}, [] { read_text(R"({"a": [{"b": 1, "b": 2}]})"); });
+  expect_error(ExitCode::bad_input, {"duplicate key \"a\""}, [] { read_text(R"({"a": {"a": 1}, "a": 2})"); });
+  expect_error(ExitCode::bad_input, {"duplicate key \"a\""}, [] { read_text(R"({"a": 1, "\u0061": 2})"); });
   EXPECT_NO_THROW(read_text(R"({"a": {"a": {"a": 1}}, "b": [{"a": 1}, {"a": 2}]})"));
 }
 

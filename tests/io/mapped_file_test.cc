@@ -48,7 +48,7 @@ TEST_F(MappedFileTest, AReadBehindTheCutEndsWithASentenceThatNamesTheFile) {
     ::_exit(byte(file.data(), kPages - 1) == 'x' ? 0 : 1);
   };
   EXPECT_EXIT(read_cut(), ::testing::ExitedWithCode(static_cast<int>(ExitCode::io)),
-              "megatrain: cannot read .*mapped-.*bin: the file was cut while it was in use");
+              "megatrain: cannot read .*mapped-.*bin: the file was truncated while in use");
 }
 
 TEST_F(MappedFileTest, AMovedMappingIsStillWatchedAndAForgottenOneIsNot) {
@@ -93,7 +93,7 @@ TEST_F(MappedFileTest, ACutInsideTheLastPageWhichReadsAsZerosIsFound) {
     ADD_FAILURE() << "a shorter file passes for whole";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::io);
-    EXPECT_NE(std::string(error.what()).find(path_ + " has 262134 bytes, where it had 262144"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find(path_ + " has 262134 bytes but had 262144"), std::string::npos)
         << error.what();
   }
   cut(kPages + 100);

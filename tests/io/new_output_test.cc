@@ -62,12 +62,12 @@ TEST(NewOutput, IsMadeByOneAtATime) {
   {
     NewOutput first(out);
     write_bytes(first.path(), "first");
-    expect_error(ExitCode::bad_config, {"another export writes " + out + "; wait for it", out + ".partial/lock"},
+    expect_error(ExitCode::bad_config, {"another export is writing " + out + "; wait for it", out + ".partial/lock"},
                  [&] { const NewOutput second(out); });
     first.put_in_place();
   }
   EXPECT_EQ(read_bytes(out), "first");
-  expect_error(ExitCode::bad_config, {out, "there already"}, [&] { const NewOutput second(out); });
+  expect_error(ExitCode::bad_config, {out, "already exists"}, [&] { const NewOutput second(out); });
   fs::remove(out);
   const NewOutput third(out);
 }
@@ -157,7 +157,7 @@ TEST(NewOutput, LeavesAloneWhatItDidNotMake) {
     };
     const std::vector<std::string> before = seen();
     SCOPED_TRACE(i);
-    expect_error(ExitCode::io, {partial, "was not left by an export"}, [&] { const NewOutput output(out); });
+    expect_error(ExitCode::io, {partial, "is not from an unfinished export"}, [&] { const NewOutput output(out); });
     EXPECT_EQ(seen(), before);
     fs::remove_all(partial);
   }
@@ -175,7 +175,7 @@ TEST(NewOutput, NeverReplacesWhatAppearedMeanwhile) {
       } else {
         write_bytes(out, "theirs");
       }
-      expect_error(ExitCode::bad_config, {out, "appeared"}, [&] { output.put_in_place(); });
+      expect_error(ExitCode::bad_config, {out, "during the export"}, [&] { output.put_in_place(); });
     }
     EXPECT_EQ(fs::is_directory(out), folder);
     EXPECT_EQ(folder ? "theirs" : read_bytes(out), "theirs");
@@ -232,11 +232,11 @@ TEST(NewOutput, RemovesWhatAProcessLeftThatWasKilledWhenItsOutputHadItsName) {
   leave_a_part(out);
   fs::remove_all(out + ".partial/model");
   write_bytes(out, "whole");
-  expect_error(ExitCode::bad_config, {out, "there already"}, [&] { refuse_existing_output(out); });
+  expect_error(ExitCode::bad_config, {out, "already exists"}, [&] { refuse_existing_output(out); });
   EXPECT_EQ(listing(directory.path()), std::set<std::string>{"out"});
   EXPECT_EQ(read_bytes(out), "whole");
   fs::create_directory(out + ".partial");  // not left by us
-  expect_error(ExitCode::bad_config, {out, "there already"}, [&] { const NewOutput output(out); });
+  expect_error(ExitCode::bad_config, {out, "already exists"}, [&] { const NewOutput output(out); });
   EXPECT_TRUE(fs::exists(out + ".partial"));
 }
 

@@ -43,10 +43,11 @@ TEST(Yaml, ReadsADocumentWithAliases) {
 }
 
 TEST(Yaml, RefusesAnAliasInsideWhatItNamesWithItsLine) {
-  expect_refused({"train.yaml:3:", "inside what it names"}, "data:\n  train:\n  - &a {path: x, columns: *a}\n");
-  expect_refused({"train.yaml:1:", "inside what it names"}, "&a [*a]");
-  expect_refused({"train.yaml:2:", "inside what it names"}, "a: &a\n  b: &b {c: {d: *a}}\n");
-  expect_refused({"train.yaml:1:", "inside what it names"}, "&a {? *a : 1}");
+  expect_refused({"train.yaml:3:", "refers to a value that contains it"},
+                 "data:\n  train:\n  - &a {path: x, columns: *a}\n");
+  expect_refused({"train.yaml:1:", "refers to a value that contains it"}, "&a [*a]");
+  expect_refused({"train.yaml:2:", "refers to a value that contains it"}, "a: &a\n  b: &b {c: {d: *a}}\n");
+  expect_refused({"train.yaml:1:", "refers to a value that contains it"}, "&a {? *a : 1}");
 }
 
 TEST(Yaml, RefusesNulsWithTheirLine) {

@@ -9,14 +9,12 @@ namespace megatrain {
 namespace {
 
 constexpr const char* kMemory =
-    "out of host memory: the machine, its container or a limit (ulimit -v) gives no more; end other programs, raise "
-    "the "
-    "limit, or ask for less (memory.host, batch, threads)";
+    "out of host memory: the machine, its container or a limit (ulimit -v) allows no more; end other programs, raise "
+    "the limit, or use less (memory.host, batch, threads)";
 constexpr const char* kThreads =
-    "the system starts no more threads: a limit of processes (ulimit -u, or the container's) or of memory (ulimit -v) "
-    "is "
-    "reached; raise it, or give fewer with --threads";
-constexpr const char* kFiles = "too many files are open; raise the limit of open files (ulimit -n)";
+    "cannot start more threads: the limit on processes (ulimit -u, or the container's) or memory (ulimit -v) is "
+    "reached; raise it, or use fewer with --threads";
+constexpr const char* kFiles = "too many open files; raise the limit on open files (ulimit -n)";
 
 // Empty if the error is not a shortage.
 std::string shortage_sentence(const std::system_error& error) {

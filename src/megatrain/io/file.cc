@@ -103,8 +103,9 @@ void File::read_at(int64_t offset, void* data, int64_t bytes) const {
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) fail_errno("read", path_, errno);
     if (done == 0) {
-      fail_io(fmt::format("{} ended at byte {} with {} bytes still to read; it was cut while being read: try again.",
-                          path_, offset, bytes));
+      fail_io(
+          fmt::format("{} ended at byte {} with {} bytes still to read; it was truncated while being read: try again.",
+                      path_, offset, bytes));
     }
     next += done;
     offset += done;
@@ -202,10 +203,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 void MappedFile::check_whole() const {
   const int64_t now = file_.bytes();
   if (now >= bytes_) return;
-  fail_io(
-      fmt::format("{} has {} bytes, where it had {} when it was opened: it was cut while it was in use; restore the "
-                  "file.",
-                  path(), now, bytes_));
+  fail_io(fmt::format("{} has {} bytes but had {} when it was opened: it was truncated while in use; restore the file.",
+                      path(), now, bytes_));
 }
 
 void PartialPath::remove() noexcept {
@@ -224,8 +223,9 @@ std::string read_text_file(const std::string& path, int64_t limit) {
   const File file = File::open_to_read(path);
   const int64_t bytes = file.bytes();
   if (bytes > limit) {
-    fail_input(fmt::format("{} has {} bytes, more than the {} such a file may have; check that it is the right file.",
-                           path, bytes, limit));
+    fail_input(
+        fmt::format("{} has {} bytes, more than the {} allowed for such a file; check that it is the right file.", path,
+                    bytes, limit));
   }
   std::string text(static_cast<size_t>(bytes), '\0');
   file.read_at(0, text.data(), bytes);
@@ -303,8 +303,8 @@ const char* errno_advice(int error) {
     case ENOTDIR: return "check the path";
     case EFBIG: return "the file system or a limit (ulimit -f) refuses a file of this size: choose another directory";
     case EMFILE:
-    case ENFILE: return "raise the limit of open files (ulimit -n)";
-    case ENOMEM: return "free memory, or raise the limit that it has (ulimit -v, or the container's)";
+    case ENFILE: return "raise the limit on open files (ulimit -n)";
+    case ENOMEM: return "free memory, or raise the memory limit (ulimit -v, or the container's)";
     default: return "check the disk and try again";
   }
 }

@@ -24,11 +24,11 @@ std::string sentence(const JsonFault& fault, std::string_view text) {
       return fmt::format("is not valid JSON at {}: {}", place(text, fault.byte), fault.detail);
     case JsonFault::Kind::unusable: return fmt::format("is not usable JSON: {}", fault.detail);
     case JsonFault::Kind::nul_byte:
-      return fmt::format("is not valid JSON at {}: it holds a NUL byte", place(text, fault.byte));
+      return fmt::format("is not valid JSON at {}: it contains a NUL byte", place(text, fault.byte));
     case JsonFault::Kind::too_deep: return fmt::format("nests deeper than {} levels", kMaxJsonDepth);
     case JsonFault::Kind::key_twice: break;
   }
-  return fmt::format("has the key {} twice in one object, where each may stand once", printable(fault.detail));
+  return fmt::format("has the duplicate key {} in one object", printable(fault.detail));
 }
 
 }  // namespace

@@ -134,10 +134,10 @@ void set_aside(const File& file, const DamagedLines& damaged) {
   const std::string aside = file.path() + ".damaged";
   append_ranges(file, damaged.ranges, File::open_to_write(aside));
   sync_directory(parent_directory(aside));
-  for (const auto& [numbers, what] : {std::pair{&damaged.unreadable, "no record of a \"step\""},
-                                      {&damaged.repeated, "another record of a step that the file has before"}})
+  for (const auto& [numbers, what] : {std::pair{&damaged.unreadable, "not a record of a \"step\""},
+                                      {&damaged.repeated, "a second record of the same step"}})
     if (!numbers->empty())
-      log_warn(fmt::format("{}: {}; moved to {}, and the run goes on without {}", places_of(file.path(), *numbers),
+      log_warn(fmt::format("{}: {}; moved to {}, and the run continues without {}", places_of(file.path(), *numbers),
                            what, aside, numbers->size() == 1 ? "it" : "them"));
 }
 

@@ -78,8 +78,8 @@ WatchedMapping* watch_mapping(const std::byte* begin, int64_t bytes, const std::
   if (fresh) node = new WatchedMapping;  // never freed: the handler may be reading it
   node->bytes = bytes;
   node->sentence = fmt::format(
-      "megatrain: cannot read {}: the file was cut while it was in use, or its disk gave an error; restore the file or "
-      "check the disk, and start again.\n",
+      "megatrain: cannot read {}: the file was truncated while in use, or its disk reported an error; restore the file "
+      "or check the disk, and start again.\n",
       escape_line(path));
   node->begin.store(begin, std::memory_order_release);
   if (fresh) {

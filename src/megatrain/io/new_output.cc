@@ -33,7 +33,8 @@ constexpr std::string_view kMark = "megatrain export writes here: ";  // first l
 }
 
 [[noreturn]] void refuse_other(const std::string& partial) {
-  fail_io(fmt::format("{} is in the way and was not left by an export; move it, or give --out another name", partial));
+  fail_io(fmt::format("{} already exists and is not from an unfinished export; move it, or give --out another name",
+                      partial));
 }
 
 bool stands(const std::string& path) {
@@ -42,7 +43,7 @@ bool stands(const std::string& path) {
 }
 
 [[noreturn]] void refuse_existing(const std::string& out) {
-  fail_config(fmt::format("{} is there already; give --out another name", out));
+  fail_config(fmt::format("{} already exists; give --out another name", out));
 }
 
 bool is_marked(const Descriptor& lock) {
@@ -128,8 +129,7 @@ bool NewOutput::take_over() {
   if (!is_marked(lock)) refuse_other(partial_);
   if (!lock_output(lock, partial_ + "/" + kLock)) {
     fail_config(
-        fmt::format("another export writes {}; wait for it ({}/{} says which process it is), or give --out "
-                    "another name",
+        fmt::format("another export is writing {}; wait for it ({}/{} names its process), or give --out another name",
                     out_, partial_, kLock));
   }
   // Before we locked it, its previous owner may have removed it and another process may have made a new one.
@@ -160,10 +160,10 @@ bool NewOutput::make() {
 
 void NewOutput::put_in_place() {
   if (!lock_.is_at(partial_ + "/" + kLock))  // it may belong to another process now
-    fail_io(fmt::format("{} was removed or replaced while {} was written there; export again", partial_, out_));
+    fail_io(fmt::format("{} was removed or replaced while {} was being written there; export again", partial_, out_));
   if (!rename_to_new(path_, out_))
-    fail_config(
-        fmt::format("{} appeared while it was being written, and is left as it is; give --out another name", out_));
+    fail_config(fmt::format(
+        "{} was created by another program during the export and is not overwritten; give --out another name", out_));
   sync_new_name(out_);
   remove();
 }

@@ -76,8 +76,8 @@ void sync_new_name(const std::string& path) {
   const std::string directory = parent_directory(path);
   if (const int error = try_sync_directory(directory))
     fail_io(
-        fmt::format("{} is written and in its place, but the disk did not confirm it (sync of {}: {}): it may be "
-                    "gone after a power failure. Check the disk, and copy what matters to another",
+        fmt::format("{} was written, but the disk did not confirm it (sync of {}: {}): it may be lost after a power "
+                    "failure. Check the disk, and copy important files to another one",
                     path, directory, std::strerror(error)));
 }
 
@@ -90,8 +90,8 @@ bool can_read(const std::string& path) {
   const bool file = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   ::close(descriptor);
   if (!file)
-    fail_io(fmt::format("cannot read {}: it is {}, where a file is expected; move it away.", path,
-                        S_ISDIR(status.st_mode) ? "a directory" : "no regular file"));
+    fail_io(fmt::format("cannot read {}: expected a file, but it is {}; move it away.", path,
+                        S_ISDIR(status.st_mode) ? "a directory" : "not a regular file"));
   return true;
 }
 

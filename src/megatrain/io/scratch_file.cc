@@ -50,38 +50,36 @@ int64_t free_scratch_bytes(const std::string& directory) {
 
 void check_scratch_file_system(const ScratchPlace& place, const std::string& type) {
   if (!is_network_file_system(type) || place.allow_network) return;
-  fail_config(fmt::format(
-      "memory.nvme_path is {}, on a network file system ({}): every step would wait for the network; give a "
-      "directory on a drive of this machine, or set memory.nvme_force to use it all the same",
-      printable(place.directory), type));
+  fail_config(
+      fmt::format("memory.nvme_path is {}, on a network file system ({}): every step would wait for the network; give "
+                  "a directory on a drive of this machine, or set memory.nvme_force to use it anyway",
+                  printable(place.directory), type));
 }
 
 void check_scratch_place(const ScratchPlace& place, int64_t bytes) {
   std::error_code error;
   if (!std::filesystem::is_directory(place.directory, error))
-    fail_config(fmt::format("{} is {}, which is not a directory; give one that is there, on an NVMe drive",
+    fail_config(fmt::format("{} is {}, which is not a directory; give an existing one on an NVMe drive",
                             place.directory_key, printable(place.directory)));
   check_scratch_file_system(place, file_system_of(place.directory));
   remove_scratch_name(make_named_file(place));
   if (const int64_t there = free_scratch_bytes(place.directory); bytes > there)
     fail(
         ExitCode::cannot_fit,
-        fmt::format("{} are asked for on disk and {} has {} free; free space there, lower {}, or give another {}",
+        fmt::format("{} of disk are needed, but {} has {} free; free space there, lower {}, or give another {}",
                     format_bytes_up(bytes), place.directory, format_bytes(there), place.size_key, place.directory_key));
 }
 
 void remove_scratch_name(const std::string& path) {
   if (::unlink(path.c_str()) == 0) return;
-  log_warn(
-      fmt::format("could not remove the name of {}: {}; the file stays behind, so remove it when the run has ended",
-                  path, std::strerror(errno)));
+  log_warn(fmt::format("could not unlink {}: {}; remove the file when the run has ended", path, std::strerror(errno)));
 }
 
 ScratchFile::ScratchFile(const ScratchPlace& place, const std::vector<int64_t>& range_bytes) {
   check_scratch_place(place, std::accumulate(range_bytes.begin(), range_bytes.end(), int64_t{0}));
   sums_ = ScratchSums(range_bytes);
   if (file_system_of(place.directory) == "tmpfs")
-    log_warn(fmt::format("{} is {}, on tmpfs, which is memory: what lives there is not off the host's memory",
+    log_warn(fmt::format("{} is {}, on tmpfs, which is host memory: offloading to it saves no memory",
                          place.directory_key, printable(place.directory)));
   const std::string path = make_named_file(place);
   try {
@@ -107,8 +105,8 @@ ScratchFile::~ScratchFile() {
 
 void ScratchFile::fail_changed(const ScratchPiece& piece) const {
   fail_io(
-      fmt::format("the {} bytes at byte {} of {} came back changed: their checksum is not that of what was written; "
-                  "check the drive there and this machine's memory, and let no other program change the file",
+      fmt::format("the {} bytes at byte {} of {} were read back changed: the checksum differs from what was written; "
+                  "check that drive and this machine's memory, and let no other program change the file",
                   piece.bytes, piece.offset, file_.path()));
 }
 

@@ -30,7 +30,7 @@ class Measure : public YAML::EventHandler {
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
     refuse_tag(mark, tag);
-    if (value.find('\0') != std::string::npos) refuse(mark, "this value holds a NUL, which no text here may hold");
+    if (value.find('\0') != std::string::npos) refuse(mark, "this value contains a NUL character; remove it");
     leaf(mark, anchor);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -49,7 +49,7 @@ class Measure : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchored_.find(anchor);
     if (found == anchored_.end()) {  // the anchored node is still open
-      refuse(mark, "this alias stands inside what it names, which would never end; write the value out");
+      refuse(mark, "this alias refers to a value that contains it; write the value out");
     }
     add(mark, found->second);
   }
@@ -98,8 +98,7 @@ class Measure : public YAML::EventHandler {
     check_levels(mark, std::ssize(open_) + size.levels);
     const int64_t nodes = size.nodes + (open_.empty() ? 0 : open_.back().size.nodes);
     if (nodes > kMaxNodes) {
-      refuse(mark, fmt::format("the document has more than {} values, each alias counted as what it stands for; make "
-                               "it smaller",
+      refuse(mark, fmt::format("the document has more than {} values, with every alias expanded; make it smaller",
                                kMaxNodes));
     }
     if (open_.empty()) return;
@@ -132,8 +131,8 @@ int64_t line_with_tab(const std::string& text) {
 std::string plain(const std::string& message) {
   if (message == "end of map flow not found") return "a '{' or a quote before here is never closed";
   if (message == "end of sequence flow not found") return "a '[' or a quote before here is never closed";
-  if (message == "illegal map value") return "a ':' stands where no key can; quote text that has one, \"a: b\"";
-  if (message == "end of map not found") return "the line is indented otherwise than the keys before it";
+  if (message == "illegal map value") return "unexpected ':'; quote text that contains one, as in \"a: b\"";
+  if (message == "end of map not found") return "the line is not indented like the keys before it";
   return message;
 }
 
@@ -141,12 +140,12 @@ std::string plain(const std::string& message) {
 
 YAML::Node parse_yaml(const std::string& text, const std::string& name) {
   if (std::ssize(text) > kMaxBytes) {
-    fail_config(fmt::format("{} has {} bytes, where a YAML file of at most {} is expected", name, text.size(),
-                            format_bytes(kMaxBytes)));
+    fail_config(
+        fmt::format("{} has {} bytes; a YAML file may have at most {}", name, text.size(), format_bytes(kMaxBytes)));
   }
   if (const size_t nul = text.find('\0'); nul != std::string::npos) {
     const auto before = std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(nul), '\n');
-    fail_config(fmt::format("{}:{}: the file holds a NUL byte; it must be text in UTF-8", name, before + 1));
+    fail_config(fmt::format("{}:{}: the file contains a NUL byte; it must be UTF-8 text", name, before + 1));
   }
   try {
     std::stringstream stream(text);
@@ -160,7 +159,7 @@ YAML::Node parse_yaml(const std::string& text, const std::string& name) {
     return YAML::Load(text);
   } catch (const YAML::Exception& error) {
     if (const int64_t line = line_with_tab(text); line > 0)
-      fail_config(fmt::format("{}:{}: the line is indented with a tab; YAML takes spaces alone", name, line));
+      fail_config(fmt::format("{}:{}: the line is indented with a tab; YAML allows only spaces", name, line));
     fail_config(fmt::format("{}:{}: not valid YAML: {}", name, error.mark.line + 1, plain(error.msg)));
   }
 }

@@ -4,7 +4,7 @@
 namespace megatrain {
 
 std::unique_ptr<DiskQueue> make_uring_queue(ScratchFile&, const DiskQueueOptions&, std::string* why) {
-  *why = "this build has none; install liburing-dev and build again";
+  *why = "this build does not include it; install liburing-dev and build again";
   return nullptr;
 }
 

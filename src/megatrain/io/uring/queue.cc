@@ -87,7 +87,7 @@ class UringQueue : public DiskQueue {
 
   static void check(int result) {
     if (result >= 0 || result == -EINTR || result == -EAGAIN || result == -EBUSY) return;
-    fail_io(std::string("io_uring takes no more work: ") + std::strerror(-result) + "; look at the kernel's log");
+    fail_io(std::string("io_uring failed: ") + std::strerror(-result) + "; see the kernel log");
   }
 
   io_uring ring_{};
@@ -102,7 +102,7 @@ std::unique_ptr<DiskQueue> make_uring_queue(ScratchFile& file, const DiskQueueOp
   auto queue = std::make_unique<UringQueue>(file, options);
   const int error = queue->open();
   if (error == 0) return queue;
-  *why = std::string("the system refuses it: ") + std::strerror(error);
+  *why = std::string("the system refused it: ") + std::strerror(error);
   return nullptr;
 }
 
