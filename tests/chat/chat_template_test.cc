@@ -148,7 +148,7 @@ TEST_F(ModelDirectory, WithNamedTemplatesAndNoDefaultSaysSo) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::bad_input);
-    EXPECT_NE(std::string(error.what()).find("none is named \"default\""), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("none named \"default\""), std::string::npos) << error.what();
   }
 }
 

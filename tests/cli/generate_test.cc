@@ -197,7 +197,7 @@ TEST(Generate, SaysWhatIsWrongWithTheModelAndThePrompt) {
   refuse({"--prompt="}, {"no tokens"});
   refuse({"--prompt", std::string(128, 'a')}, {"128 tokens", "context of 128"});
   write_bytes(model / "bad.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": 3}\n");
-  refuse({"--prompt-file", model / "bad.jsonl"}, {"bad.jsonl:2: \"prompt\" is a number, where text is expected"});
+  refuse({"--prompt-file", model / "bad.jsonl"}, {"bad.jsonl:2: \"prompt\" is a number; expected text"});
   write_bytes(model / "bad.jsonl", "{\"prompt\": \"a\"}\n\n{\"prompt\": \"a\"\n");
   refuse({"--prompt-file", model / "bad.jsonl"}, {"bad.jsonl:3: not valid JSON at column 15"});
   write_bytes(model / "bad.jsonl", "\n");
@@ -253,7 +253,7 @@ TEST(Generate, WithoutATokenizerItNamesNoKeyThatItRefuses) {
     const Outcome outcome = megatrain(words);
     EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::bad_input)) << outcome.err;
     EXPECT_EQ(outcome.err.find("data.tokenizer"), std::string::npos) << outcome.err;
-    EXPECT_NE(outcome.err.find("copy it from the model this one was made of"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("copy it from the model this one was made from"), std::string::npos) << outcome.err;
   }
   write_bytes(model / "text.txt", "some text");
   write_bytes(model / "config.yaml", "model.path: " + model.path() + "\ndata.train: " + (model / "text.txt") + "\n");

@@ -77,7 +77,7 @@ TEST_F(ConfigTokensTest, IdsFollowTheOrderOfTheIndicesWhateverTheseAre) {
   ::testing::internal::CaptureStderr();
   const ModelText text = model({{"added_tokens_decoder", decoder}});
   const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("added_tokens_decoder gives \"<tool>\" the id 261; it has 259, as in transformers"),
+  EXPECT_NE(said.find("added_tokens_decoder gives \"<tool>\" the id 261; it gets 259, as in transformers"),
             std::string::npos)
       << said;
   EXPECT_EQ(ids(text, "<tool><|x|>"), (Ids{259, 260}));

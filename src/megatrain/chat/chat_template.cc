@@ -29,7 +29,7 @@ Json read_json(const std::filesystem::path& path) {
   if (!text) return Json::object();
   try {
     Json json = Json::parse(*text);
-    if (!json.is_object()) fail_input(fmt::format("{} has to hold a JSON object.", path.string()));
+    if (!json.is_object()) fail_input(fmt::format("{} has to be a JSON object.", path.string()));
     return json;
   } catch (const Json::exception& error) {
     fail_input(fmt::format("{} is not valid JSON: {}; correct it or download it again.", path.string(), error.what()));
@@ -255,8 +255,8 @@ const jinja::Template& ChatTemplate::choose(const ChatInputs& inputs) const {
   };
   if (!inputs.tools.is_null() && find("tool_use") != templates_.end()) return *find("tool_use")->source;
   if (find("default") == templates_.end()) {
-    fail_input(
-        fmt::format("{} has several chat templates and none is named \"default\"; name one of them so.", directory_));
+    fail_input(fmt::format(
+        "{} has several chat templates, but none named \"default\"; rename one of them to \"default\".", directory_));
   }
   return *find("default")->source;
 }

@@ -59,7 +59,7 @@ int32_t named_id(const json& config, const char* key, const Tokenizer& tokenizer
                  bool needed) {
   if (!config.contains(key) || config.at(key).is_null()) return -1;
   const json& token = config.at(key).is_object() ? config.at(key).value("content", json()) : config.at(key);
-  if (!token.is_string()) fail_input(fmt::format("{}: \"{}\" is no token's text; correct the file", file, key));
+  if (!token.is_string()) fail_input(fmt::format("{}: \"{}\" is not a token; correct the file", file, key));
   const int32_t id = tokenizer.id_of(token.get<std::string>());
   if (id < 0 && needed)
     fail_input(fmt::format("{}: \"{}\" is {}, which tokenizer.json does not have; take both files from one model", file,
@@ -84,7 +84,7 @@ void warn_of_other_ids(const std::vector<ConfigToken>& tokens, const Tokenizer& 
   for (const auto& [token, priority] : tokens) {
     const int32_t id = tokenizer.id_of(token.content);
     if (token.id < 0 || token.id == id || priority != ConfigToken::Priority::always) continue;
-    log_warn(fmt::format("{}: added_tokens_decoder gives {} the id {}; it has {}, as in transformers", file,
+    log_warn(fmt::format("{}: added_tokens_decoder gives {} the id {}; it gets {}, as in transformers", file,
                          printable(token.content), token.id, id));
   }
 }
@@ -97,13 +97,14 @@ ModelText ModelText::load(const std::string& path, const std::string& template_f
   const std::string file = whole ? (directory / "tokenizer.json").string() : path;
   if (!can_read(file)) {
     if (is_file(directory / "tokenizer.model"))
-      fail_input(fmt::format(
-          "{} has no tokenizer.json, only a tokenizer.model; transformers makes one of it: python3 -c 'import sys; "
-          "from "
-          "transformers import AutoTokenizer as T; T.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' {}",
-          path, shell_word(path)));
+      fail_input(
+          fmt::format("{} has no tokenizer.json, only a tokenizer.model; convert it with transformers: python3 -c "
+                      "'import sys; from transformers import AutoTokenizer as T; "
+                      "T.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[1])' {}",
+                      path, shell_word(path)));
     fail_input(fmt::format(
-        "{} has no tokenizer.json, so text cannot become tokens; copy it from the model this one was made of{}", path,
+        "{} has no tokenizer.json, which is needed to tokenize text; copy it from the model this one was made from{}",
+        path,
         tokenizer_key.empty() ? ", with the tokenizer_config.json beside it"
                               : fmt::format(", or give {} a directory that has one", tokenizer_key)));
   }
@@ -147,8 +148,8 @@ void ModelText::read_end_ids(const std::string& directory) {
     const json& ids = config.at("eos_token_id");
     for (const json& id : ids.is_array() ? ids : json::array({ids})) {
       if (!id.is_number_integer()) {
-        fail_input(fmt::format("{}: eos_token_id is {}; expected a token's number or a list of them", file,
-                               printable(ids.dump())));
+        fail_input(
+            fmt::format("{}: eos_token_id is {}; expected a token id or a list of ids", file, printable(ids.dump())));
       }
       end_ids.insert(id.get<int32_t>());
     }

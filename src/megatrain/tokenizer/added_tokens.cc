@@ -111,7 +111,7 @@ AddedTokens::AddedTokens(const TokenizerNode& list, const std::vector<ConfigToke
   for (const TokenizerNode& node : list.items()) {
     node.whole("id");
     if (const size_t bytes = node.text("content").size(); bytes > kMaxTokenBytes) {
-      node.refuse(fmt::format("has {} bytes, where a token has at most {}", bytes, kMaxTokenBytes));
+      node.refuse(fmt::format("has {} bytes; a token may have at most {}", bytes, kMaxTokenBytes));
     }
     add({.content = node.text("content"),
          .single_word = node.boolean("single_word"),
@@ -126,7 +126,7 @@ AddedTokens::AddedTokens(const TokenizerNode& list, const std::vector<ConfigToke
     using Priority = ConfigToken::Priority;
     if (each.token.content.empty()) continue;
     if (each.token.content.size() > kMaxTokenBytes) {
-      list.refuse(fmt::format("gets a token of {} bytes from tokenizer_config.json, where one has at most {}",
+      list.refuse(fmt::format("gets a token of {} bytes from tokenizer_config.json; a token may have at most {}",
                               each.token.content.size(), kMaxTokenBytes));
     }
     const bool if_new = each.priority == Priority::if_not_added || each.priority == Priority::if_known;
@@ -140,7 +140,7 @@ AddedTokens::AddedTokens(const TokenizerNode& list, const std::vector<ConfigToke
   }
   for (const auto& [id, token] : by_id_) {
     if (!(token.normalized ? after_ : before_).add(token.written, id)) {
-      list.refuse(fmt::format("has the token {} a second time, or nothing of it is left by the normalizer",
+      list.refuse(fmt::format("has the token {} twice, or the normalizer leaves nothing of it",
                               nlohmann::json(token.content).dump()));
     }
   }

@@ -66,7 +66,7 @@ Bpe::Bpe(const TokenizerNode& model, bool words_are_bytes) : words_are_bytes_(wo
   if (model.has("type") && model.type() != "BPE")
     model.unsupported(fmt::format("a model of type \"{}\"", model.type()));
   if (model.has("dropout") && model.at("dropout").json() != 0.0) {
-    model.unsupported("a \"dropout\", by which the same text becomes other tokens each time");
+    model.unsupported("a \"dropout\", which tokenizes the same text differently each time");
   }
   prefix_ = model.text_or("continuing_subword_prefix", "");
   suffix_ = model.text_or("end_of_word_suffix", "");

@@ -62,8 +62,7 @@ void add_decoder(const TokenizerConfigFiles& files, std::map<int64_t, AddedToken
     const auto token = token_of(value, false);
     if (error != std::errc() || end != index.data() + index.size() || id < 0 || id > INT32_MAX || !token) {
       refuse(files.directory, kFile,
-             fmt::format("\"added_tokens_decoder\" has {} under {}, where a token with \"content\" under its id is "
-                         "expected",
+             fmt::format("\"added_tokens_decoder\" has {} under {}; expected a token with \"content\" under its id",
                          printable(value.dump()), printable(index)));
     }
     declared[id] = *token;
@@ -76,7 +75,7 @@ void add_legacy(const TokenizerConfigFiles& files, const std::set<std::string>& 
   for (const auto& [text, id] : files.added_tokens.items()) {
     if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
       refuse(files.directory, "added_tokens.json",
-             fmt::format("{} has the id {}, where a whole number is expected", printable(text), printable(id.dump())));
+             fmt::format("{} has the id {}; expected a whole number", printable(text), printable(id.dump())));
     }
     const bool is_special = special.contains(text);
     declared[id.get<int64_t>()] = {.content = text, .normalized = !is_special, .special = is_special};
@@ -86,7 +85,7 @@ void add_legacy(const TokenizerConfigFiles& files, const std::set<std::string>& 
 Json read_object(const std::filesystem::path& path) {
   if (!can_read(path.string())) return Json::object();
   Json json = read_json_file(path.string());
-  if (!json.is_object()) fail_input(fmt::format("{} has to hold a JSON object.", path.string()));
+  if (!json.is_object()) fail_input(fmt::format("{} has to be a JSON object.", path.string()));
   return json;
 }
 

@@ -197,8 +197,8 @@ bool Normalizer::leaves_alone(const Step& step, std::string_view text) {
 
 void Normalizer::refuse_above(size_t most, size_t bytes) const {
   if (bytes <= most) return;
-  fail_input(fmt::format("{} makes {} bytes of a text where at most {} are expected; correct its Replace and Prepend",
-                         where_, bytes, most));
+  fail_input(fmt::format("{} expands a text to {} bytes; expected at most {}; correct its Replace and Prepend", where_,
+                         bytes, most));
 }
 
 AlignedText Normalizer::apply(const Step& step, const AlignedText& text, size_t most) const {

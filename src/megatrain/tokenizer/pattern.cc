@@ -49,9 +49,9 @@ class Translator {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    fail_input(fmt::format(
-        "{}: the regular expression has {}, which megatrain does not support; it stands before byte {} of {}.", where_,
-        what, at_, quoted()));
+    fail_input(
+        fmt::format("{}: the regular expression has {}, which megatrain does not support (before byte {} of {}).",
+                    where_, what, at_, quoted()));
   }
   std::string quoted() const { return "\"" + std::string(pattern_.substr(0, 200)) + "\""; }
 

@@ -48,7 +48,7 @@ T part_of(const TokenizerNode& root, const char* key) {
 Tokenizer Tokenizer::from_file(const std::string& path, const std::vector<ConfigToken>& more) {
   constexpr int64_t kMaxBytes = 256 * kMiB;
   const std::optional<std::string> text = read_text_if_there(path, kMaxBytes);
-  if (!text) fail_input(fmt::format("{} is not there: a model's tokenizer.json is expected; check the path.", path));
+  if (!text) fail_input(fmt::format("{} does not exist; expected a model's tokenizer.json; check the path.", path));
   return from_json(*text, path, more);
 }
 
@@ -86,7 +86,7 @@ void Tokenizer::read_post_processor(const TokenizerNode& node) {
         const TokenizerNode token = step.at("special_tokens").at(name.c_str());
         for (const TokenizerNode& id : token.at("ids").items()) {
           if (!id.json().is_number_unsigned() || id.json().get<uint64_t>() >= static_cast<uint64_t>(vocab_size_)) {
-            id.refuse(fmt::format("is not an id of the vocabulary, which has {}", vocab_size_));
+            id.refuse(fmt::format("is not an id of the vocabulary, which has {} ids", vocab_size_));
           }
           part.ids.push_back(id.json().get<int32_t>());
         }

@@ -301,7 +301,7 @@ class Lexer {
     const auto read = std::from_chars(hex.data(), hex.data() + hex.size(), code, 16);
     if (hex.size() != digits || read.ec != std::errc() || read.ptr != hex.data() + digits || code > 0x10FFFF ||
         (code >= 0xD800 && code < 0xE000)) {
-      fail("a string has an escape that is no character");
+      fail("a string has an invalid escape");
     }
     append_utf8(out, code);
     return at + digits;
