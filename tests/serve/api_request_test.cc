@@ -142,8 +142,8 @@ TEST(ApiRequest, RefusesValuesThatCannotBe) {
   for (const std::string body : {"", "{", "nonsense", "{\"a\": \xff}", "{}{}"})
     expect_refusal(parse_chat_request, body, "", "the body is not usable JSON: not valid JSON at column ");
   for (const std::string body : {"[1]", "\"a\"", "null"})
-    expect_refusal(parse_chat_request, body, "", "the body is no JSON object");
-  expect_refusal(parse_chat_request, R"({"messages": [], "n": 1, "n": 2})", "", "the key \"n\" stands twice");
+    expect_refusal(parse_chat_request, body, "", "the body is not a JSON object");
+  expect_refusal(parse_chat_request, R"({"messages": [], "n": 1, "n": 2})", "", "duplicate key \"n\"");
   const std::string deep(200'000, '[');
   expect_refusal(parse_chat_request, R"({"messages": [{"role": "user", "content": "x", "k": )" + deep, "",
                  "nests deeper than 64 levels");
@@ -155,7 +155,7 @@ TEST(ApiRequest, RefusesValuesThatCannotBe) {
   const std::tuple<Json, const char*, const char*> kBad[] = {
       {{{"temperature", 3}}, "temperature", "0 to 2"},
       {{{"temperature", "hot"}}, "temperature", "'temperature' is \"hot\"; expected a number from 0 to 2"},
-      {{{"temperature", std::string(5000, 'x')}}, "temperature", "is a long text; expected"},
+      {{{"temperature", std::string(5000, 'x')}}, "temperature", "is a long string; expected"},
       {{{"top_p", -1}}, "top_p", "'top_p' is -1; expected a number more than 0 and at most 1"},
       {{{"top_p", 0}}, "top_p", "more than 0"},
       {{{"top_k", -1}}, "top_k", "0 or more"},
@@ -168,31 +168,33 @@ TEST(ApiRequest, RefusesValuesThatCannotBe) {
       {{{"n", 129}}, "n", "at most 128"},
       {{{"seed", 18446744073709551615u}}, "seed", "whole number"},
       {{{"stop", ""}}, "stop", "empty"},
-      {{{"stop", 5}}, "stop", "'stop' is 5; expected a text"},
-      {{{"stop", {"a", 5}}}, "stop", "'stop' has 5; expected a text"},
+      {{{"stop", 5}}, "stop", "'stop' is 5; expected a string"},
+      {{{"stop", {"a", 5}}}, "stop", "'stop' has 5; expected a string"},
       {{{"stop", {"a", "b", "c", "d", "e"}}}, "stop", "at most 4"},
       {{{"stream", "yes"}}, "stream", "true or false"},
       {{{"stream_options", {{"include_usage", true}}}}, "stream_options", "'stream': true"},
-      {{{"model", 5}}, "model", "a text"},
-      {{{"user", 5}}, "user", "'user' is 5; expected a text"},
-      {{{"safety_identifier", 3}}, "safety_identifier", "expected a text"},
-      {{{"prompt_cache_key", Json::object()}}, "prompt_cache_key", "'prompt_cache_key' is an object; expected a text"},
-      {{{"metadata", "x"}}, "metadata", "'metadata' is \"x\"; expected an object of texts"},
-      {{{"metadata", {{"a", 1}}}}, "metadata", "'metadata' has 1 in it; expected an object of texts"},
+      {{{"model", 5}}, "model", "a string"},
+      {{{"user", 5}}, "user", "'user' is 5; expected a string"},
+      {{{"safety_identifier", 3}}, "safety_identifier", "expected a string"},
+      {{{"prompt_cache_key", Json::object()}},
+       "prompt_cache_key",
+       "'prompt_cache_key' is an object; expected a string"},
+      {{{"metadata", "x"}}, "metadata", "'metadata' is \"x\"; expected an object of strings"},
+      {{{"metadata", {{"a", 1}}}}, "metadata", "'metadata' has 1 in it; expected an object of strings"},
       {{{"messages", Json::array()}}, "messages", "'messages' is an empty list; expected a list of messages"},
       {{{"messages", "hi"}}, "messages", "'messages' is \"hi\"; expected a list of messages"},
-      {{{"messages", {"a"}}}, "messages[0]", "no object"},
+      {{{"messages", {"a"}}}, "messages[0]", "not an object"},
       {{{"messages", {{{"role", "judge"}, {"content", "a"}}}}}, "messages[0].role", "expected system"},
       {{{"messages", {{{"role", "user"}}}}}, "messages[0].content", "no content"},
-      {{{"messages", {{{"role", "user"}, {"content", 5}}}}}, "messages[0].content", "no text"},
+      {{{"messages", {{{"role", "user"}, {"content", 5}}}}}, "messages[0].content", "list of text parts"},
       {{{"messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}}},
        "messages[0].content",
-       "text alone"}};
+       "only text"}};
   for (const auto& [more, param, part] : kBad) expect_refusal(parse_chat_request, chat(more).dump(), param, part);
   for (const Json& prompt :
        {Json::array(), Json(5), Json::array({1, "a"}), Json::array({Json::array()}), Json::object()})
     expect_refusal(parse_completion_request, completion({{"prompt", prompt}}).dump(), "prompt", "'prompt'");
-  expect_refusal(parse_completion_request, completion({{"prompt", {-1}}}).dump(), "prompt", "token -1");
+  expect_refusal(parse_completion_request, completion({{"prompt", {-1}}}).dump(), "prompt", "token id -1");
   expect_refusal(parse_completion_request, completion({{"prompt", {"a", "b"}}, {"n", 65}}).dump(), "n", "130");
 }
 

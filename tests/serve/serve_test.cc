@@ -284,13 +284,13 @@ TEST(Serve, OverLongPromptsAreRefusedWithTheLimit) {
         served.post(path, path[5] == 'h' ? json{{"messages", {user(text)}}} : json{{"prompt", text}});
     EXPECT_EQ(reply.status, 400);
     EXPECT_EQ(reply.json().at("error").at("code"), "context_length_exceeded");
-    EXPECT_NE(reply.body.find(" bytes, and"), std::string::npos) << reply.body;
+    EXPECT_NE(reply.body.find(" bytes, but"), std::string::npos) << reply.body;
   }
   const json full = served.complete({{"prompt", std::string(60, 'a')}, {"max_tokens", 100}, {"temperature", 0}});
   EXPECT_LE(full.at("usage").at("total_tokens"), 64);
   const ClientReply ids = served.post("/v1/completions", {{"prompt", {1, 64}}, {"max_tokens", 1}});
   EXPECT_EQ(ids.status, 400);
-  EXPECT_NE(ids.body.find("token 64; expected 0 to 63"), std::string::npos) << ids.body;
+  EXPECT_NE(ids.body.find("token id 64; expected 0 to 63"), std::string::npos) << ids.body;
 }
 
 TEST(Serve, RefusalsAreInOpenAIsForm) {
@@ -310,7 +310,7 @@ TEST(Serve, RefusalsAreInOpenAIsForm) {
   refusal(ask(served.port(), "POST", "/v1/embeddings", "{}"), 404, "/v1/embeddings");
   for (const std::string path : {"/", "/etc/passwd", "/v1/../../etc/passwd", "/v1/models/../config.json",
                                  "/config.json", "/v1/models/%2e%2e%2fconfig.json", "/v1/models/model/config.json"}) {
-    refusal(ask(served.port(), "GET", path), 404, "there is no");
+    refusal(ask(served.port(), "GET", path), 404, "no such ");
   }
 }
 
@@ -394,7 +394,7 @@ TEST(Serve, RefusesWhatItCannotDo) {
                  {"--max-sequences is 0", "1 to 256"});
   expect_refusal(model.words({"--context=129"}, "serve"), ExitCode::bad_config, {"--context is 129", "2 to 128"});
   expect_refusal(model.words({"--host=no such host"}, "serve"), ExitCode::bad_config, {"--host no such host"});
-  expect_refusal(model.words({"--host=192.0.2.1"}, "serve"), ExitCode::io, {"no such address", "0.0.0.0"});
+  expect_refusal(model.words({"--host=192.0.2.1"}, "serve"), ExitCode::io, {"does not have this address", "0.0.0.0"});
   const Served served(model);
   expect_refusal(model.words({"--port=" + std::to_string(served.port())}, "serve"), ExitCode::io,
                  {"Address already in use", "another port"});

@@ -105,7 +105,7 @@ bool RequestScanner::take_line(std::string_view& bytes) {
   if (end == std::string_view::npos) return true;
   ++taken_;
   head_bytes_ += in_head ? std::ssize(line_) + 1 : 0;
-  if (!line_.ends_with('\r')) return refuse("a line ends in a line feed alone; expected CRLF");
+  if (!line_.ends_with('\r')) return refuse("a line ends in a bare line feed; expected CRLF");
   line_.pop_back();
   const bool good = end_line();
   line_.clear();
@@ -122,7 +122,7 @@ bool RequestScanner::end_line() {
       part_ = Part::chunk_size;
       return true;
     case Part::trailer:
-      if (!line_.empty()) return refuse("headers behind a chunked body are not read; send them before it");
+      if (!line_.empty()) return refuse("headers after a chunked body are not supported; send them before it");
       end_request();
       return true;
     case Part::body:
@@ -139,7 +139,8 @@ bool RequestScanner::read_request_line() {
   const bool good = first < last && last < line.size() && is_token(method) &&
                     is_target(line.substr(first + 1, last - first - 1)) &&
                     (version == "HTTP/1.1" || version == "HTTP/1.0");
-  if (!good) return refuse("the request line is malformed; expected METHOD, path and HTTP/1.1, with one blank between");
+  if (!good)
+    return refuse("the request line is malformed; expected METHOD, path and HTTP/1.1, separated by single spaces");
   constexpr std::string_view kWithBody[] = {"POST", "PUT", "PATCH", "GET", "DELETE", "OPTIONS"};  // as in libevent
   takes_body_ = std::find(std::begin(kWithBody), std::end(kWithBody), method) != std::end(kWithBody);
   is_http_1_0_ = version == "HTTP/1.0";
@@ -149,11 +150,11 @@ bool RequestScanner::read_request_line() {
 
 bool RequestScanner::read_header() {
   const std::string_view line = line_;
-  if (is_one_of(line[0], " \t")) return refuse("a header goes on in a second line; write it in one");
+  if (is_one_of(line[0], " \t")) return refuse("a header continues on a second line; write it on one");
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos || !is_token(line.substr(0, colon)))
-    return refuse("a header is malformed; expected NAME: VALUE, without a blank before the colon");
-  if (has_control(line)) return refuse("a header has a control character in it");
+    return refuse("a header is malformed; expected NAME: VALUE, without a space before the colon");
+  if (has_control(line)) return refuse("a header contains a control character");
   // Strips only blanks, like libevent, so a length or coding next to a tab is refused.
   std::string_view value = line.substr(colon + 1);
   value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
@@ -166,13 +167,13 @@ bool RequestScanner::read_header() {
 
 // These headers decide where the request ends or who sent it. If one appears twice, others may use the other value.
 bool RequestScanner::read_named(Named name, std::string_view value) {
-  if (std::exchange(has_[name], true)) return refuse(fmt::format("the header {} stands twice", kNames[name].shown));
+  if (std::exchange(has_[name], true)) return refuse(fmt::format("duplicate header {}", kNames[name].shown));
   if (name == content_length) {
     left_ = number_of(value, 10);
-    if (left_ < 0) return refuse("Content-Length is no number of bytes; expected digits alone");
+    if (left_ < 0) return refuse("Content-Length is not a number; expected digits only");
   }
   if (name == transfer_encoding && !same_name(value, "chunked"))
-    return refuse("Transfer-Encoding is not 'chunked', the one that this server reads");
+    return refuse("Transfer-Encoding is not 'chunked', the only one that is supported");
   return true;
 }
 
@@ -192,7 +193,7 @@ bool RequestScanner::end_headers() {
 
 bool RequestScanner::read_chunk_size() {
   left_ = number_of(line_, 16);
-  if (left_ < 0) return refuse("the size of a chunk of the body is malformed; expected hexadecimal digits alone");
+  if (left_ < 0) return refuse("the size of a chunk of the body is malformed; expected hexadecimal digits only");
   part_ = left_ > 0 ? Part::chunk : Part::trailer;
   return true;
 }

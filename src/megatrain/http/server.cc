@@ -108,7 +108,8 @@ void HttpServer::Loop::handle(const HttpRequest& request, const HttpReply& reply
                               "http://localhost or http://127.0.0.1");
     const char* origin = evhttp_find_header(headers, "Origin");
     if (origin && !is_loopback_name(host_of_origin(origin)))
-      return reply.send_error(403, "this server is on loopback and answers no page of another machine (Origin header)");
+      return reply.send_error(
+          403, "this server is on loopback and does not answer pages from other machines (Origin header)");
   }
   auto path = paths.find(request.path);
   if (path == paths.end()) {
@@ -116,7 +117,11 @@ void HttpServer::Loop::handle(const HttpRequest& request, const HttpReply& reply
       return known.first.ends_with("/*") && request.path.starts_with(known.first.substr(0, known.first.size() - 1));
     });
   }
-  if (path == paths.end()) return reply.send_error(404, fmt::format("there is no {}", request.path));
+  if (path == paths.end()) {
+    std::string known;
+    for (const auto& [name, ignored] : paths) known += (known.empty() ? "" : ", ") + name;
+    return reply.send_error(404, fmt::format("404: no such path {}. Available: {}", request.path, known));
+  }
   const auto handler = path->second.find(request.method == "HEAD" ? "GET" : request.method);
   if (handler == path->second.end()) {
     std::string allowed;

@@ -43,10 +43,11 @@ int listen_on(const HttpOptions& options) {
     const int error = errno;
     if (listener >= 0) ::close(listener);
     const char* advice =
-        error == EADDRINUSE      ? "; stop the program that does, or give another port (0: any that is free)"
-        : error == EADDRNOTAVAIL ? "; this machine has no such address: give one of its own, or 0.0.0.0 for all of them"
-        : error == EACCES        ? "; ports below 1024 are the system's: give another one"
-                                 : "";
+        error == EADDRINUSE ? "; stop the program that uses it, or give another port (0: any free one)"
+        : error == EADDRNOTAVAIL
+            ? "; this machine does not have this address: give one that it has, or 0.0.0.0 for all of them"
+        : error == EACCES ? "; ports below 1024 need root: give another one"
+                          : "";
     fail_io(
         fmt::format("could not listen on {} port {}: {}{}", options.host, options.port, std::strerror(error), advice));
   }

@@ -16,16 +16,17 @@ void AnswerEngine::check(const std::vector<Job>& jobs) {
     if (tokens >= context()) {
       throw ApiError(
           400,
-          fmt::format("the prompt has {} tokens, and this server's context of {} tokens must hold the answer "
-                      "too; shorten it",
-                      tokens, context()),
+          fmt::format(
+              "the prompt has {} tokens, but this server's context of {} tokens must hold the answer too; shorten it",
+              tokens, context()),
           job.prompt.chat ? "messages" : "prompt", "context_length_exceeded");
     }
     generator_.batch().check({.prompt = job.prompt.ids});
   }
   const std::lock_guard lock(mutex_);
   if (waiting_.size() + jobs.size() > kMostWaiting)
-    throw ApiError(503, fmt::format("{} answers wait already; try again later", waiting_.size()), "", "overloaded");
+    throw ApiError(503, fmt::format("{} answers are waiting already; try again later", waiting_.size()), "",
+                   "overloaded");
 }
 
 std::vector<AnswerEngine::Number> AnswerEngine::submit(std::vector<Job> jobs) {

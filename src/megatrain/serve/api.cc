@@ -133,11 +133,12 @@ size_t longest_token(const Tokenizer& tokenizer) {
 std::vector<int32_t> encode(const std::string& text, bool chat, const ApiModel& model, size_t longest) {
   const size_t most = static_cast<size_t>(model.engine.context()) * longest;
   if (text.size() > most) {
-    throw ApiError(400,
-                   fmt::format("the prompt has {} bytes, and this server's context of {} tokens holds at most {} of "
-                               "them; shorten it",
-                               text.size(), model.engine.context(), most),
-                   chat ? "messages" : "prompt", "context_length_exceeded");
+    throw ApiError(
+        400,
+        fmt::format(
+            "the prompt has {} bytes, but this server's context of {} tokens holds at most {} bytes; shorten it",
+            text.size(), model.engine.context(), most),
+        chat ? "messages" : "prompt", "context_length_exceeded");
   }
   return model.text.tokenizer.encode(text, !chat);
 }
@@ -160,8 +161,10 @@ std::vector<Prompt> prompts_of(const ApiRequest& request, bool chat, const ApiMo
       prompts.push_back({.ids = std::get<std::vector<int32_t>>(asked)});
       for (const int32_t id : prompts.back().ids) {
         if (id >= model.engine.vocabulary())
-          throw ApiError(400, fmt::format("'prompt' has token {}; expected 0 to {}", id, model.engine.vocabulary() - 1),
-                         "prompt");
+          throw ApiError(
+              400,
+              fmt::format("'prompt' has the invalid token id {}; expected 0 to {}", id, model.engine.vocabulary() - 1),
+              "prompt");
       }
     }
     prompts.back().max_tokens = request.max_tokens.value_or(kDefaultCompletionTokens);
@@ -170,7 +173,7 @@ std::vector<Prompt> prompts_of(const ApiRequest& request, bool chat, const ApiMo
 }
 
 ApiError no_such_model(const std::string& asked, const ApiModel& model) {
-  return {404, fmt::format("there is no model {}; this server has \"{}\"", printable(asked), model.name), "model",
+  return {404, fmt::format("no such model {}; this server has \"{}\"", printable(asked), model.name), "model",
           "model_not_found"};
 }
 
@@ -225,8 +228,7 @@ void add_endpoint(HttpServer& server, RequestPool& pool, const ApiModel& model, 
         reply.send_error(500, error.what());
       }
     });
-    if (!taken)
-      reply.send_json(503, overloaded("too many requests of this size wait to be read; try again later").body());
+    if (!taken) reply.send_json(503, overloaded("too many requests of this size are waiting; try again later").body());
   });
 }
 

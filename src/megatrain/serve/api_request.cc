@@ -27,7 +27,7 @@ std::string shown(const Json& value) {
   constexpr size_t kMost = 40;
   if (value.is_string()) {
     const std::string& text = value.get_ref<const std::string&>();
-    return text.size() <= kMost ? printable(text) : "a long text";
+    return text.size() <= kMost ? printable(text) : "a long string";
   }
   if (value.is_array()) return value.empty() ? "an empty list" : "a list";
   if (value.is_object()) return "an object";
@@ -80,7 +80,7 @@ class Fields {
     } catch (const Error& error) {
       refuse("", fmt::format("the body is not usable JSON: {}", error.what()));
     }
-    if (!object_.is_object()) refuse("", "the body is no JSON object");
+    if (!object_.is_object()) refuse("", "the body is not a JSON object");
     if (object_.size() > ApiRequest::kMostParameters) {  // lookup is linear
       refuse("", fmt::format("the body has {} parameters; expected at most {}", object_.size(),
                              ApiRequest::kMostParameters));
@@ -99,7 +99,7 @@ class Fields {
   std::optional<std::string> text(const std::string& name) {
     const std::optional<Json> value = take(name);
     if (!value) return std::nullopt;
-    if (!value->is_string()) refuse(name, fmt::format("'{}' is {}; expected a text", name, shown(*value)));
+    if (!value->is_string()) refuse(name, fmt::format("'{}' is {}; expected a string", name, shown(*value)));
     return value->get<std::string>();
   }
   bool flag(const std::string& name) {
@@ -156,10 +156,10 @@ void read_stops(Fields& fields, ApiRequest& request) {
   if (!stop) return;
   const Json list = stop->is_array() ? *stop : Json::array({*stop});
   if (list.size() > ApiRequest::kMostStops)
-    refuse("stop", fmt::format("'stop' has {} texts; expected at most {}", list.size(), ApiRequest::kMostStops));
+    refuse("stop", fmt::format("'stop' has {} strings; expected at most {}", list.size(), ApiRequest::kMostStops));
   for (const Json& text : list) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty())
-      refuse("stop", fmt::format("'stop' {} {}; expected a text, or a list of texts, none of them empty",
+      refuse("stop", fmt::format("'stop' {} {}; expected a string or a list of strings, not empty",
                                  stop->is_array() ? "has" : "is", shown(text)));
     request.stops.push_back(text.get<std::string>());
   }
@@ -169,11 +169,11 @@ void read_stream(Fields& fields, ApiRequest& request) {
   request.stream = fields.flag("stream");
   std::optional<Json> options = fields.take("stream_options");
   if (!options) return;
-  if (!request.stream) refuse("stream_options", "'stream_options' is for 'stream': true");
-  if (!options->is_object()) refuse("stream_options", "'stream_options' is no object");
+  if (!request.stream) refuse("stream_options", "'stream_options' needs 'stream': true");
+  if (!options->is_object()) refuse("stream_options", "'stream_options' is not an object");
   for (const auto& [name, value] : options->items()) {
     if (name != "include_usage" || !(value.is_boolean() || value.is_null()))
-      refuse("stream_options", "'stream_options' takes 'include_usage', true or false, and nothing else");
+      refuse("stream_options", "'stream_options' may only have 'include_usage', true or false");
     request.include_usage = value.is_boolean() && value.get<bool>();
   }
 }
@@ -183,10 +183,10 @@ void check_metadata(Fields& fields) {
   const std::optional<Json> metadata = fields.take("metadata");
   if (!metadata) return;
   if (!metadata->is_object())
-    refuse("metadata", fmt::format("'metadata' is {}; expected an object of texts", shown(*metadata)));
+    refuse("metadata", fmt::format("'metadata' is {}; expected an object of strings", shown(*metadata)));
   for (const auto& [name, value] : metadata->items()) {
     if (!value.is_string())
-      refuse("metadata", fmt::format("'metadata' has {} in it; expected an object of texts", shown(value)));
+      refuse("metadata", fmt::format("'metadata' has {} in it; expected an object of strings", shown(value)));
   }
 }
 
@@ -216,7 +216,7 @@ void read_common(Fields& fields, ApiRequest& request) {
 // Joins parts of text into one text and refuses other parts. Removes null fields.
 Json read_message(const Json& message, size_t number) {
   const std::string where = fmt::format("messages[{}]", number);
-  if (!message.is_object()) refuse(where, fmt::format("'{}' is no object", where));
+  if (!message.is_object()) refuse(where, fmt::format("'{}' is not an object", where));
   if (message.size() > ApiRequest::kMostFields)
     refuse(where,
            fmt::format("'{}' has {} fields; expected at most {}", where, message.size(), ApiRequest::kMostFields));
@@ -241,14 +241,14 @@ Json read_message(const Json& message, size_t number) {
       if (!part.is_object() || part.value("type", Json()) != "text" || !part.contains("text") ||
           !part.at("text").is_string()) {
         refuse(where + ".content",
-               fmt::format("'{}.content' has a part that is no text; this server reads text alone", where));
+               fmt::format("'{}.content' has a part that is not text; only text is supported", where));
       }
       text += part.at("text").get<std::string>();
     }
     read["content"] = text;
   }
   if (!read["content"].is_string())
-    refuse(where + ".content", fmt::format("'{}.content' is no text and no list of texts", where));
+    refuse(where + ".content", fmt::format("'{}.content' must be a string or a list of text parts", where));
   return read;
 }
 
@@ -262,7 +262,7 @@ std::vector<int32_t> read_ids(const Json& list) {
   for (const Json& id : list) {
     const int64_t value = id.is_number_unsigned() && id.get<uint64_t>() > INT32_MAX ? -1 : id.get<int64_t>();
     if (value < 0 || value > INT32_MAX)
-      refuse("prompt", fmt::format("'prompt' has token {}; there is none", id.dump()));
+      refuse("prompt", fmt::format("'prompt' has the invalid token id {}", id.dump()));
     ids.push_back(static_cast<int32_t>(value));
   }
   return ids;
@@ -270,17 +270,18 @@ std::vector<int32_t> read_ids(const Json& list) {
 
 void read_prompts(Fields& fields, ApiRequest& request) {
   const std::optional<Json> prompt = fields.take("prompt");
-  if (!prompt) refuse("prompt", "'prompt' is missing; expected a text, or a list of texts or of token ids");
+  if (!prompt) refuse("prompt", "'prompt' is missing; expected a string, a list of strings or a list of token ids");
   const Json list = prompt->is_array() && !is_ids(*prompt) ? *prompt : Json::array({*prompt});
   if (static_cast<int64_t>(list.size()) > ApiRequest::kMostChoices)
-    refuse("prompt", fmt::format("'prompt' has {} texts; expected at most {}", list.size(), ApiRequest::kMostChoices));
+    refuse("prompt",
+           fmt::format("'prompt' has {} entries; expected at most {}", list.size(), ApiRequest::kMostChoices));
   for (const Json& one : list) {
     if (one.is_string()) {
       request.prompts.emplace_back(one.get<std::string>());
     } else if (is_ids(one)) {
       request.prompts.emplace_back(read_ids(one));
     } else {
-      refuse("prompt", fmt::format("'prompt' {} {}; expected a text, or a list of texts or of token ids",
+      refuse("prompt", fmt::format("'prompt' {} {}; expected a string, a list of strings or a list of token ids",
                                    prompt->is_array() ? "has" : "is", shown(one)));
     }
   }
