@@ -226,7 +226,7 @@ TEST(Report, WorksOnARunThatHasHardlyBegun) {
   EXPECT_NE(page.find("to go"), std::string::npos);
   fs::remove(place.run() + "/metrics.jsonl");
   page = page_of(place.run());
-  EXPECT_NE(page.find("has not told of a step yet"), std::string::npos);
+  EXPECT_NE(page.find("has not finished a step yet"), std::string::npos);
   fs::remove(place.run() + "/model_config.json");
   page_of(place.run());
 }
@@ -257,7 +257,7 @@ TEST(Report, WarnsOfWhatIsDamagedAndDrawsTheRest) {
   succeed({"train", place.config()});
   std::ofstream(place.run() + "/metrics.jsonl", std::ios::app) << "{\"step\": 2,\n" << metrics_line_of(3, 2.5);
   const Outcome outcome = succeed({"report", place.run(), "--json"});
-  EXPECT_NE(outcome.err.find("metrics.jsonl:2 is no JSON object"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("metrics.jsonl:2 is not a JSON object"), std::string::npos) << outcome.err;
   const json result = json::parse(outcome.out);
   EXPECT_EQ(result.at("steps"), 2);
   EXPECT_EQ(result.at("damaged").size(), 1u);

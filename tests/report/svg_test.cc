@@ -210,7 +210,7 @@ TEST(Lanes, ShowTheFloorOfTheStepAndOfEachLane) {
   LaneTracks tracks{.step = 3, .floor_s = 0.5, .machine = "a<b", .lanes = {{.name = "compute", .floor_s = 0.25}}};
   tracks.lanes[0].spans = {{"block forward", 1, 0, 0.75}, {"block backward", 1, 0.75, 1}};
   const std::string svg = svg_lanes(tracks);
-  for (const char* part : {"100% busy", "floor 500 ms on a&lt;b", "takes on a&lt;b: 250 ms", "width=\"75%\""})
+  for (const char* part : {"100% busy", "floor 500 ms on a&lt;b", "work on a&lt;b: 250 ms", "width=\"75%\""})
     EXPECT_NE(svg.find(part), std::string::npos) << part << svg;
 }
 

@@ -109,7 +109,7 @@ TEST(Alerts, TellARunThatStandsStillButNotOneThatWorks) {
   made.step(2, 4);
   EXPECT_TRUE(pass(10, "step 3").empty());
   EXPECT_EQ(pass(130, "step 3"), Names{"stall"});
-  EXPECT_NE(sentence.find("since step 2 was done; the run is in step 3"), std::string::npos) << sentence;
+  EXPECT_NE(sentence.find("since step 2; the run is in step 3"), std::string::npos) << sentence;
 }
 
 TEST(Alerts, TellABadEndAndNotAGoodOne) {

@@ -267,10 +267,10 @@ TEST(RunFollower, ARunWithoutALiveFileThatRemovedItsLockWasStoppedAndNotKilled) 
   EXPECT_NE(run.message().find("no checkpoint, so start it again"), std::string::npos) << run.message();
   std::filesystem::create_directories(made.path() + "/checkpoints/step-00000004");
   run.poll(100.5);
-  EXPECT_NE(run.message().find(fmt::format("of step 4: go on with 'megatrain train {0}/config.resolved.yaml --resume "
-                                           "--run_dir={0}'",
-                                           made.path())),
-            std::string::npos)
+  EXPECT_NE(
+      run.message().find(fmt::format(
+          "of step 4: resume with 'megatrain train {0}/config.resolved.yaml --resume --run_dir={0}'", made.path())),
+      std::string::npos)
       << run.message();
   write_bytes(made.path() + "/lock", "");
   run.poll(101);

@@ -29,7 +29,7 @@ using nlohmann::json;
 
 constexpr int64_t kRecent = 20;    // steps averaged for current values
 constexpr size_t kMostDamage = 8;  // reported one by one
-constexpr const char* kWithout = "the report does without it";
+constexpr const char* kWithout = "the report omits it";
 
 // Errors have only the file's name, without its directory: the page may be for others.
 json read_own_file(const RunFiles& run, const char* name) {
@@ -80,7 +80,7 @@ void read_memory(const RunFiles& run, ReportData& data) {
     try {
       for (const auto& [tag, bytes] : memory.at(key).items()) tier->planned.emplace_back(tag, bytes.get<int64_t>());
     } catch (const json::exception&) {
-      fail_input(fmt::format("memory.json is damaged: it is not bytes by tier and tag; {}", kWithout));
+      fail_input(fmt::format("memory.json is damaged: expected bytes by tier and tag; {}", kWithout));
     }
     tiers.push_back(*tier);
   }
@@ -130,7 +130,7 @@ void add_gaps(const TrainConfig& config, ReportData& data) {
   for (const std::string& gaps : {describe_gaps("metrics.jsonl", steps_of(history.steps), 1),
                                   describe_gaps("eval.jsonl", steps_of(history.evaluations), every),
                                   describe_gaps("samples.jsonl", steps_of(history.samples), config.sample.every)})
-    if (!gaps.empty()) data.damaged.push_back(gaps + ": lines were lost, and the report does without them");
+    if (!gaps.empty()) data.damaged.push_back(gaps + ": lines are missing, and the report omits them");
 }
 
 }  // namespace
@@ -158,7 +158,7 @@ ReportData read_report(const std::string& path, RunHistory history) {
   data.damaged = data.history.damaged;
   if (const size_t all = data.damaged.size(); all > kMostDamage) {
     data.damaged.resize(kMostDamage);
-    data.damaged.push_back(fmt::format("{} more such lines are left out", all - kMostDamage));
+    data.damaged.push_back(fmt::format("{} more such problems are not shown", all - kMostDamage));
   }
   read_part(data, [&] { read_model(run, data); });
   read_part(data, [&] { read_machine(run, data); });

@@ -64,7 +64,7 @@ std::string samples(const ReportData& d) {
   if (steps.empty()) return "<section id=\"samples\"></section>\n";
   std::string text = "<section id=\"samples\"><h2>Samples</h2>\n";
   if (steps.size() > kSteps) {
-    text += fmt::format("<p>Of the newest {} of {} steps; samples.jsonl has all.</p>\n", kSteps, steps.size());
+    text += fmt::format("<p>The newest {} of {} steps; samples.jsonl has all.</p>\n", kSteps, steps.size());
     steps.resize(kSteps);
   }
   text += "<div class=\"wide\"><table class=\"samples\"><thead><tr><th>step</th>";
@@ -124,7 +124,7 @@ std::string damage(const ReportData& d) {
 
 std::string body(const ReportData& d, const std::string& drawn) {
   std::string text = header(d) + "<section id=\"alerts\"></section>\n" + damage(d) + cards(d);
-  if (d.history.steps.empty()) text += "<p class=\"none\">The run has not told of a step yet.</p>\n";
+  if (d.history.steps.empty()) text += "<p class=\"none\">The run has not finished a step yet.</p>\n";
   text += "<h2>Training</h2>\n<div id=\"controls\"></div>\n" + drawn;
   return text + "<h2>Where a step's time goes</h2>\n" + lanes(d) + memory(d) + samples(d) + configuration(d);
 }

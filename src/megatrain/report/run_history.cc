@@ -24,19 +24,19 @@ using nlohmann::json;
 class Line {
  public:
   Line(const json& object, std::string where) : object_(object), where_(std::move(where)) {
-    if (!object.is_object()) fail_input(where_ + " is no JSON object");
+    if (!object.is_object()) fail_input(where_ + " is not a JSON object");
   }
   bool has(const char* key) const { return object_.contains(key); }
   double number(const char* key) const { return value(key, &json::is_number, "a number").get<double>(); }
   int64_t integer(const char* key) const {
     return value(key, &json::is_number_integer, "a whole number").get<int64_t>();
   }
-  std::string text(const char* key) const { return value(key, &json::is_string, "a text").get<std::string>(); }
+  std::string text(const char* key) const { return value(key, &json::is_string, "a string").get<std::string>(); }
 
  private:
   const json& value(const char* key, bool (json::*is)() const noexcept, const char* what) const {
     if (!object_.contains(key) || !(object_.at(key).*is)())
-      fail_input(fmt::format("{} has no \"{}\" that is {}", where_, key, what));
+      fail_input(fmt::format("{} has no \"{}\", or it is not {}", where_, key, what));
     return object_.at(key);
   }
 
@@ -133,7 +133,7 @@ void read_lines(const std::string& run_dir, const char* name, HistoryFile file, 
     try {
       add_to_history(line.line(), file, fmt::format("{}:{}", name, line.number()), history);
     } catch (const Error& error) {
-      history.damaged.push_back(fmt::format("{}; the line is left out", error.what()));
+      history.damaged.push_back(fmt::format("{}; the line is skipped", error.what()));
     }
     // Estimates the number of lines from the first one, so that a long run's steps are not copied as the vector grows.
     if (history.steps.size() == 1 && !none)

@@ -161,7 +161,7 @@ LaneTracks read_lanes(const nlohmann::json& trace, const std::string& where) {
       tracks.lanes.at(lane_of.at(track)).spans.push_back(std::move(span));
     }
   } catch (const std::exception&) {
-    fail_input(fmt::format("{} is damaged: it is not the lanes of a step; the report does without it", where));
+    fail_input(fmt::format("{} is damaged: expected the lanes of a step; the report omits it", where));
   }
   put_in_order(tracks);
   return tracks;
@@ -216,9 +216,8 @@ std::string draw_lane(const LaneTracks::Lane& lane, double top, double step_s, d
   }
   if (lane.floor_s > 0)
     text += fmt::format(
-        "<rect class=\"floor\" x=\"0\" y=\"{}\" width=\"{}\" height=\"2.5\"><title>the least this lane&#39;s work "
-        "takes on "
-        "{}: {}</title></rect>\n",
+        "<rect class=\"floor\" x=\"0\" y=\"{}\" width=\"{}\" height=\"2.5\"><title>least time for this lane&#39;s work "
+        "on {}: {}</title></rect>\n",
         pixels(top + (kRow + kBar) / 2 + 1), percent(lane.floor_s, end_s), escape_html(machine),
         duration(lane.floor_s));
   return text;

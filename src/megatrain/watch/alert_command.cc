@@ -22,7 +22,7 @@ void AlertCommand::run(const std::string& alert) {
   if (command_.empty()) return;
   reap();
   if (children_.size() >= kAtOnce) {
-    if (!quiet_) log_warn(fmt::format("{} alert commands still run: this alert starts none", kAtOnce));
+    if (!quiet_) log_warn(fmt::format("{} alert commands are still running: none is started for this alert", kAtOnce));
     return;
   }
   int ends[2];

@@ -64,17 +64,18 @@ std::vector<Alert> Alerts::look(const RunFollower& run, double now_s, std::optio
   const int64_t step = steps.empty() ? 0 : steps.back().step;
   const bool goes = run.phase() == RunPhase::running;
   raise(goes && disk_free && *disk_free < limits_.disk_bytes, disk_,
-        {"disk", step, fmt::format("only {} are free where the run is", format_bytes(disk_free.value_or(0)))}, alerts);
+        {"disk", step,
+         fmt::format("only {} are free on the disk of the run directory", format_bytes(disk_free.value_or(0)))},
+        alerts);
   const auto [available, limit] = host_memory_of(run.live());
   raise(goes && available >= 0 && available < limits_.memory_share * limit, memory_,
         {"memory", step,
-         fmt::format("only {} of {} of host memory are available", format_bytes(static_cast<int64_t>(available)),
+         fmt::format("only {} of {} host memory are available", format_bytes(static_cast<int64_t>(available)),
                      format_bytes(static_cast<int64_t>(limit)))},
         alerts);
   there_ = there_ || run.phase() != RunPhase::absent;
   raise(there_ && run.phase() == RunPhase::absent, gone_,
-        {"gone", step, "the run directory is no longer there: it was moved, removed, or its file system is away"},
-        alerts);
+        {"gone", step, "the run directory is gone: it was moved or removed, or its file system was unmounted"}, alerts);
   look_at_end(run, alerts);
   return alerts;
 }
@@ -95,8 +96,8 @@ void Alerts::look_at_steps(const RunFollower& run, std::vector<Alert>& alerts) {
     }
     if (divergence_ && divergence_->look(step.loss))
       alerts.push_back({"divergence", step.step,
-                        fmt::format("the loss of step {} is {:.4g}, far above the {:.3g} of guessing, and was {:.4g} "
-                                    "before: the run diverges",
+                        fmt::format("the loss of step {} is {:.4g}, far above the {:.3g} of random guessing; the "
+                                    "lowest before was {:.4g}: the run is diverging",
                                     step.step, step.loss, divergence_->guessing(), divergence_->lowest())});
     if (limits_.spike <= 0 || looked_ < kFewest || step.step < last_spike_ + kSpikesApart) continue;
     std::vector<double> near;
@@ -149,7 +150,7 @@ void Alerts::look_at_pace(const RunFollower& run, double now_s, std::vector<Aler
   raise(run.phase() == RunPhase::running && still_s > limit, stalled_,
         {"stall", steps.empty() ? 0 : steps.back().step,
          fmt::format("nothing new for {}{}{}", format_duration(still_s),
-                     steps.empty() ? "" : fmt::format(" since step {} was done", steps.back().step),
+                     steps.empty() ? "" : fmt::format(" since step {}", steps.back().step),
                      doing.empty() ? "" : "; the run is in " + doing)},
         alerts);
 }

@@ -217,23 +217,23 @@ void RunFollower::decide_phase(double now_s) {
   } else if (lock == LockState::absent) {  // only a process that ends by itself removes it
     phase_ = RunPhase::stopped;
     exit_code_ = 1;
-    message_ = "the run ended before its last step and left no word why; " + advice();
+    message_ = "the run ended before its last step without a message; " + advice();
   } else {
     phase_ = RunPhase::killed;
   }
   if (phase_ == RunPhase::killed) {
     exit_code_ = kKilled;
-    message_ = "the run's process is gone and said nothing; " + advice();
+    message_ = "the run's process is gone without a message; " + advice();
   }
 }
 
 std::string RunFollower::advice() const {
   try {
     const auto checkpoints = list_checkpoints(path_);
-    if (checkpoints.empty()) return "it had saved no checkpoint, so start it again";
-    return fmt::format("its last checkpoint is of step {}: go on with '{}'", checkpoints.back().first, go_on_);
+    if (checkpoints.empty()) return "it saved no checkpoint, so start it again";
+    return fmt::format("its last checkpoint is of step {}: resume with '{}'", checkpoints.back().first, go_on_);
   } catch (const Error&) {
-    return fmt::format("a last checkpoint, where there is one, is whole: go on with '{}'", go_on_);
+    return fmt::format("if it saved a checkpoint, resume with '{}'", go_on_);
   }
 }
 

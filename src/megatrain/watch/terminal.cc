@@ -26,8 +26,8 @@ void put(const std::string& text) {
 Terminal::Terminal() {
   if (::isatty(STDIN_FILENO) == 0 || ::isatty(STDOUT_FILENO) == 0 || ::tcgetattr(STDIN_FILENO, &before_) != 0)
     fail_config(
-        "watch draws on a terminal, and this is none; --json prints where the run is, --json --follow a line for "
-        "everything that comes, and --http serves a page");
+        "watch needs a terminal; without one, --json prints the state of the run, --json --follow prints a line per "
+        "event, and --http serves a page");
   termios raw = before_;
   raw.c_lflag &= static_cast<tcflag_t>(~(ICANON | ECHO));
   raw.c_cc[VMIN] = 0;

@@ -46,7 +46,7 @@ std::optional<ChartChoice> choice_of(std::string_view query) {
 }
 
 void refuse_run(const HttpReply& reply, size_t runs) {
-  reply.send(404, "text/plain; charset=utf-8", fmt::format("there is no such run; ?run= takes 0 to {}\n", runs - 1));
+  reply.send(404, "text/plain; charset=utf-8", fmt::format("no such run; ?run= takes 0 to {}\n", runs - 1));
 }
 
 json alerts_json(const std::vector<std::string>& raised) {
