@@ -171,7 +171,7 @@ TEST(BadData, EveryKindIsRefusedWithFileLineAndASentence) {
       {"a key twice",
        R"({"messages":[],"messages":[]})"
        "\n",
-       "twice"},
+       "duplicate key"},
       {"too long a conversation", chat("long", std::string(300, 'x')), "more than seq_len"},
   };
   for (const BadCase& bad : cases) {

@@ -126,13 +126,12 @@ TEST(Eval, RefusesBadRowsByLine) {
     expect_refusal(model.words({model / "rows.jsonl"}, "eval"), ExitCode::bad_input, {"rows.jsonl:2: "});
   };
   refuse("{\"question\": \"a\"}", {"\"answer\""});
-  refuse("{\"question\": 4, \"answer\": \"b\"}", {"\"question\" is a number, where text is expected"});
+  refuse("{\"question\": 4, \"answer\": \"b\"}", {"\"question\" is a number; expected text"});
   refuse("{\"question\": \"\", \"answer\": \"b\"}", {"empty"});
   refuse("{\"prompt\": \"a\", \"answer\": \"b\"}", {"\"completion\""});
   refuse("{\"text\": \"a\"}", {"neither"});
-  refuse("[1]", {"a row is a list, where an object is expected"});
-  refuse("{\"question\": \"a\", \"question\": \"a\", \"answer\": \"b\"}",
-         {"the key \"question\" stands twice in one object"});
+  refuse("[1]", {"expected an object, but the row is a list"});
+  refuse("{\"question\": \"a\", \"question\": \"a\", \"answer\": \"b\"}", {"duplicate key \"question\""});
   refuse("{\"question\": \"a\xff\", \"answer\": \"b\"}", {"byte 48 of the file, 0xff, is not UTF-8"});
   refuse("{\"question\": }", {"not valid JSON at column 14"});
   refuse("{\"messages\": []}", {"messages"});

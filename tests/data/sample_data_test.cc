@@ -171,7 +171,7 @@ TEST_F(Samples, WhereEverySampleIsTooLongTheRefusalSaysHowLongAndWhere) {
                                                         conversation("c", std::string(400, 'x')))}};
   config.data.overlong = "drop";
   const std::string said = refusal(config);
-  for (const char* part : {"2 of 2 samples left out", "long.jsonl:1 with 322 tokens", "seq_len is 128",
+  for (const char* part : {"2 of 2 samples dropped", "long.jsonl:1 with 322 tokens", "seq_len is 128",
                            "the longest has 422 tokens", "data.overlong: truncate"})
     EXPECT_NE(said.find(part), std::string::npos) << said;
 }
@@ -201,12 +201,12 @@ TEST_F(Samples, ARunThatEndsBeforeItsEpochsAsAxolotlCountsIsWarnedOf) {
   const auto warned = [&] { return logged_by([&] { open_data(config, model_source()); }); };
   config.epochs = 2;  // 7 steps of 2, with 4 steps per epoch
   const std::string said = warned();
-  EXPECT_NE(said.find("epochs is 2, which is 7 steps as Axolotl counts, and an epoch of these data has 4: the run ends "
+  EXPECT_NE(said.find("epochs is 2, which is 7 steps by Axolotl's count, but an epoch of this data has 4: the run ends "
                       "after 1.75 epochs; --epochs=null --steps=8"),
             std::string::npos)
       << said;
   config.epochs = 1;
-  EXPECT_EQ(warned().find("as Axolotl counts"), std::string::npos);
+  EXPECT_EQ(warned().find("by Axolotl's count"), std::string::npos);
 }
 
 TEST_F(Samples, AnswersThatTheTemplateWritesOtherwiseThanMeantAreWarnedOf) {
@@ -323,7 +323,7 @@ TEST_F(Samples, MessagesNameTheKeysThatTheUsersFileHas) {
     }
     return std::string("accepted");
   }();
-  EXPECT_NE(kept.find("can be written in dataset_prepared_path (data.cache)"), std::string::npos) << kept;
+  EXPECT_NE(kept.find("set dataset_prepared_path (data.cache) to a writable directory"), std::string::npos) << kept;
 }
 
 TEST_F(Samples, OfAnotherTrainersFileAnIdleKeyIsWarnedOfUnlessItIsIdleThereToo) {
@@ -354,11 +354,11 @@ TEST_F(Samples, TheStageOfALlamaFactoryFileHasToBeThatOfItsSamples) {
   config.data.train = {{.path = write("chat.jsonl", conversations(3))}};
   EXPECT_EQ(refusal(with_names(config, kFactory)), "accepted");
   const std::string said = refusal(with_names(config, pt));
-  EXPECT_NE(said.find("chat.jsonl:1: this sample is a conversation, and stage: pt trains texts"), std::string::npos)
+  EXPECT_NE(said.find("chat.jsonl:1: this sample is a conversation, but stage: pt trains on text"), std::string::npos)
       << said;
   EXPECT_EQ(refusal(with_names(config, pt, {"--stage=sft"})), "accepted");
   config.data.eval = {{.path = text}};
-  EXPECT_NE(refusal(with_names(config, kFactory)).find("book.jsonl:1: this sample is a text, and stage: sft"),
+  EXPECT_NE(refusal(with_names(config, kFactory)).find("book.jsonl:1: this sample is text, but stage: sft"),
             std::string::npos);
   config.data.train = {{.path = text}};
   EXPECT_EQ(refusal(with_names(config, pt)), "accepted");
@@ -452,7 +452,7 @@ TEST_F(Samples, AnIdThatTheModelLacksIsRefusedWithItsPlace) {
     open_data(config, small);
     FAIL() << "an id past the vocabulary was accepted";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("one.jsonl:1: holds token id"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("one.jsonl:1: has token id"), std::string::npos) << e.what();
   }
 }
 

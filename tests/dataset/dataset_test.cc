@@ -42,23 +42,23 @@ TEST_F(OpenDatasetTest, AFolderIsItsJsonFilesElseItsTextsInOrder) {
 
 TEST_F(OpenDatasetTest, WhatIsNotThereOrNotReadIsRefusedWithWhatToDo) {
   EXPECT_EQ(refusal([&] { open_dataset(path("none")); }),
-            "there is no file or folder " + path("none") + "; check the path.");
+            "no such file or folder: " + path("none") + "; check the path.");
   EXPECT_EQ(refusal([&] { open_dataset(write("a.jsonl.gz", "")); }),
-            path("a.jsonl.gz") + " is compressed, which is not read; unpack it with gunzip.");
+            path("a.jsonl.gz") + " is compressed, which is not supported; unpack it with gunzip.");
   write("p/a.parquet", "PAR1");
-  EXPECT_EQ(refusal([&] { open_dataset(path("p")); }),
-            path("p/a.parquet") +
-                " is a Parquet file, which is not read; convert it to JSON Lines: python3 -c 'import sys, pandas; "
-                "pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient=\"records\", lines=True, "
-                "force_ascii=False)' " +
-                path("p/a.parquet") + " " + path("p/a.jsonl") + ", and give " + path("p/a.jsonl") + ".");
+  EXPECT_EQ(
+      refusal([&] { open_dataset(path("p")); }),
+      path("p/a.parquet") +
+          " is a Parquet file, which is not supported; convert it to JSON Lines: python3 -c 'import sys, pandas; "
+          "pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient=\"records\", lines=True, force_ascii=False)' " +
+          path("p/a.parquet") + " " + path("p/a.jsonl") + ", and give " + path("p/a.jsonl") + ".");
   write("e/a.png", "");
-  EXPECT_EQ(refusal([&] { open_dataset(path("e")); }), "the folder " + path("e") +
-                                                           " holds no samples: expected .jsonl, .jsonlines, .ndjson or "
-                                                           ".json files, or text (.txt .text .md .markdown .rst "
-                                                           ".tex); give another folder, or name a file of it.");
+  EXPECT_EQ(refusal([&] { open_dataset(path("e")); }),
+            "the folder " + path("e") +
+                " has no samples: expected .jsonl, .jsonlines, .ndjson or .json files, or text (.txt .text .md "
+                ".markdown .rst .tex); give another folder, or a file.");
   EXPECT_EQ(refusal([&] { tokenized(write("empty.jsonl", "\n")); }),
-            "the dataset " + path("empty.jsonl") + " has no sample; give files that hold some.");
+            "the dataset " + path("empty.jsonl") + " has no samples; give files that have some.");
 }
 
 TEST_F(OpenDatasetTest, AFolderOfTablesIsRefusedAndNotItsDescriptionRead) {
@@ -70,13 +70,13 @@ TEST_F(OpenDatasetTest, AFolderOfTablesIsRefusedAndNotItsDescriptionRead) {
     write(folder + "/" + name, "x");
     const std::string what = refusal([&] { open_dataset(path(folder)); });
     EXPECT_TRUE(what.starts_with(path(folder + "/" + name) + " is ")) << what;
-    EXPECT_NE(what.find("which is not read; "), std::string::npos) << what;
+    EXPECT_NE(what.find("which is not supported; "), std::string::npos) << what;
   }
   for (const char* const name : {"m/README.md", "m/b.parquet", "m/a.parquet", "m/notes.txt"}) write(name, "x");
   EXPECT_EQ(refusal([&] { open_dataset(path("m")); }),
-            "the folder " + path("m") + " holds " + path("m/a.parquet") + ", " + path("m/b.parquet") +
-                ", and no JSON; the first is a Parquet file, which is not read; convert it to JSON Lines: python3 -c "
-                "'import sys, pandas; pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient=\"records\", "
+            "the folder " + path("m") + " has " + path("m/a.parquet") + ", " + path("m/b.parquet") +
+                " and no JSON; the first is a Parquet file, which is not supported; convert it to JSON Lines: python3 "
+                "-c 'import sys, pandas; pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient=\"records\", "
                 "lines=True, force_ascii=False)' " +
                 path("m/a.parquet") + " " + path("m/a.jsonl") + ", and give " + path("m/a.jsonl") + ".");
 }
@@ -95,9 +95,9 @@ TEST_F(OpenDatasetTest, ANameOfTheHubIsAnsweredWithTheCommandThatDownloadsIt) {
   EXPECT_NE(refusal([&] { open_dataset("some-org/a_set"); }).find(command), std::string::npos);
   write("info/dataset_info.json", "{}");
   EXPECT_NE(refusal([&] { open_dataset("some-org/a_set", path("info")); }).find(command), std::string::npos);
-  EXPECT_NE(refusal([&] { open_dataset("s3://bucket/x"); }).find("nothing is downloaded"), std::string::npos);
+  EXPECT_NE(refusal([&] { open_dataset("s3://bucket/x"); }).find("does not download"), std::string::npos);
   for (const char* const missing : {"some-org/a.jsonl", "./org/name", "a/b/c", "name"})
-    EXPECT_NE(refusal([&] { open_dataset(missing); }).find("there is no file or folder"), std::string::npos) << missing;
+    EXPECT_NE(refusal([&] { open_dataset(missing); }).find("no such file or folder: "), std::string::npos) << missing;
 }
 
 TEST_F(OpenDatasetTest, LlamaFactorysSecondFormIsRead) {
@@ -122,11 +122,11 @@ TEST_F(OpenDatasetTest, LlamaFactorysSecondFormIsRead) {
   EXPECT_EQ(list[0].weight, 2);
   for (const auto& [text, part] :
        std::map<std::string, std::string>{{"a: {path: x, converter: pair}", "preferences"},
-                                          {"a: {path: x, colour: red}", "which is not known"},
+                                          {"a: {path: x, colour: red}", "unknown key"},
                                           {"a: {size: 1}", "has no path"},
-                                          {"a: {path: x, split: test}", "only train is read"},
+                                          {"a: {path: x, split: test}", "only train is supported"},
                                           {"a: {path: x, size: many}", "size is 'many'"},
-                                          {"- a", "is no list of datasets"}})
+                                          {"- a", "is not a list of datasets"}})
     EXPECT_NE(refusal([&] { open_dataset_list(write("bad.yaml", text)); }).find(part), std::string::npos) << text;
 }
 
@@ -163,11 +163,10 @@ TEST_F(OpenDatasetTest, JsonLinesUnderTheNameOfTextAreRefusedUnlessAskedForAsTex
                                           {"d.jl", "[\n " + line + "]"},
                                           {"e.txt", "{\"text\": \"" + std::string(100'000, 'x') + "\"}\n"}}) {
     const std::string file = write(name, text);
-    EXPECT_EQ(refusal([&] { tokenized(file); }),
-              file +
-                  " is text by its name, but its first line is JSON; rename it to end in .jsonl, or give the "
-                  "dataset as {path: " +
-                  file + ", format: text} to train on it as text.");
+    EXPECT_EQ(refusal([&] { tokenized(file); }), file +
+                                                     " has the name of a text file, but its first line is JSON; rename "
+                                                     "it to end in .jsonl, or give the dataset as {path: " +
+                                                     file + ", format: text} to train on it as text.");
     Dataset as_text = open_dataset(file);
     as_text.form = DatasetForm::text;
     EXPECT_EQ(tokenized(as_text).samples(), 1);
@@ -208,12 +207,12 @@ TEST_F(OpenDatasetTest, ColumnsThatAnEntryDoesNotNameAreNotRead) {
 
 TEST_F(OpenDatasetTest, AFormThatCannotBeToldIsRefusedWithTheKeysOfTheFirstSample) {
   const std::string what = refusal([&] { tokenized(write("a.jsonl", "{\"foo\":1,\"bar\":2}\n")); });
-  EXPECT_TRUE(what.starts_with("the form of the dataset " + path("a.jsonl") + " cannot be told: " + path("a.jsonl") +
+  EXPECT_TRUE(what.starts_with("cannot detect the format of " + path("a.jsonl") + ": " + path("a.jsonl") +
                                ":1 has the keys \"foo\", \"bar\"; expected {\"messages\""))
       << what;
   EXPECT_EQ(refusal([] { dataset_form("sharegtp"); }, ExitCode::bad_config),
-            "\"sharegtp\" is no form of a dataset; expected detect, messages, sharegpt, alpaca, alpaca_prompt, "
-            "prompt or text.");
+            "\"sharegtp\" is not a dataset format; expected detect, messages, sharegpt, alpaca, alpaca_prompt, prompt "
+            "or text.");
 }
 
 TEST_F(OpenDatasetTest, LlamaFactorysNamesComeWithTheirFormColumnsAndTags) {
@@ -234,29 +233,28 @@ TEST_F(OpenDatasetTest, LlamaFactorysNamesComeWithTheirFormColumnsAndTags) {
 TEST_F(OpenDatasetTest, WhatLlamaFactoryHasAndWeDoNotIsRefusedInASentence) {
   write("info/a.json", "[]");
   EXPECT_EQ(refused(R"({"hf_hub_url": "org/name"})"),
-            "\"hf_hub_url\" names a dataset of a hub; download it: hf download org/name --repo-type dataset "
+            "\"hf_hub_url\" names a dataset on a hub; download it: hf download org/name --repo-type dataset "
             "--local-dir data/name, and give its files as \"file_name\".");
   EXPECT_EQ(refused(R"({"script_url": "x"})"),
             "\"script_url\" names a program that loads the dataset; write the dataset to a file and give it as "
             "\"file_name\".");
   EXPECT_EQ(refused(R"({"file_name": "a.json", "ranking": true})"),
-            "\"ranking\" makes it one of preferences, which are not trained on.");
+            "\"ranking\" makes it a preference dataset; preference training is not supported.");
   EXPECT_EQ(refused(R"({"file_name": "a.json", "columns": {"images": "images"}})"),
-            "\"images\" is a column of images; only text is trained on.");
+            "\"images\" is a column of images; only text is supported.");
   EXPECT_EQ(refused(R"({"file_name": "a.json", "columns": {"promt": "p"}})"),
-            "\"columns\" has \"promt\", which is not known.");
+            "\"columns\" has the unknown key \"promt\".");
   EXPECT_EQ(refused(R"({"file_name": "a.json", "formatting": "vicuna"})"),
-            "\"formatting\" is \"vicuna\", where alpaca, sharegpt or openai is expected.");
-  EXPECT_EQ(refused(R"({"file_name": "a.json", "colums": {"prompt": "p"}})"), "has \"colums\", which is not known.");
-  EXPECT_EQ(refused(R"({"file_name": "a.json", "folder": "x"})"), "has \"folder\", which is not known.");
-  EXPECT_EQ(refused(R"({"file_name": ""})"),
-            "has to have a \"file_name\", of a file or folder beside dataset_info.json.");
-  EXPECT_EQ(refused("{}"), "has to have a \"file_name\", of a file or folder beside dataset_info.json.");
+            "\"formatting\" is \"vicuna\"; expected alpaca, sharegpt or openai.");
+  EXPECT_EQ(refused(R"({"file_name": "a.json", "colums": {"prompt": "p"}})"), "has the unknown key \"colums\".");
+  EXPECT_EQ(refused(R"({"file_name": "a.json", "folder": "x"})"), "has the unknown key \"folder\".");
+  EXPECT_EQ(refused(R"({"file_name": ""})"), "needs a \"file_name\": a file or folder next to dataset_info.json.");
+  EXPECT_EQ(refused("{}"), "needs a \"file_name\": a file or folder next to dataset_info.json.");
   EXPECT_EQ(refusal([&] { named(R"({"file_name": "gone.json"})"); }),
-            "there is no file or folder " + path("info/gone.json") + "; check the path.");
-  EXPECT_EQ(refusal([&] { open_dataset("x", path("info")); }), "x is neither a file, a folder nor a dataset of " +
-                                                                   path("info") +
-                                                                   "/dataset_info.json, which has d; check the name.");
+            "no such file or folder: " + path("info/gone.json") + "; check the path.");
+  EXPECT_EQ(
+      refusal([&] { open_dataset("x", path("info")); }),
+      "x is not a file, a folder or a dataset in " + path("info") + "/dataset_info.json, which has d; check the name.");
 }
 
 }  // namespace

@@ -30,8 +30,9 @@ TEST_F(FolderFilesTest, LinkedFoldersPipesAndSocketsAreNamed) {
   fs::create_symlink(path("elsewhere/b.jsonl"), path("f/c.jsonl"));
   const Dataset dataset = open_dataset(path("f"));
   EXPECT_EQ(dataset.files, (Names{path("f/a.jsonl"), path("f/c.jsonl")}));
-  expect_parts(passed_over_sentence(dataset), {path("f/more") + " (a link to a folder)", path("f/old") + " (a link",
-                                               path("f/p.jsonl") + " (a pipe)", path("f/s") + " (a socket)"});
+  expect_parts(passed_over_sentence(dataset),
+               {path("f/more") + " (a link to a folder)", path("f/old") + " (a broken link",
+                path("f/p.jsonl") + " (a pipe)", path("f/s") + " (a socket)"});
 }
 
 TEST_F(FolderFilesTest, AFolderWithALinkedFolderAloneIsRefusedWithItsName) {
@@ -46,7 +47,7 @@ TEST_F(FolderFilesTest, ADeadLinkUnderTheNameOfADataFileIsRefused) {
   for (const char* const link : {"f/b.jsonl", "g/b.txt", "h/b.jsonl"}) {
     fs::create_symlink(path("nothing"), path(link));
     const std::string folder = fs::path(link).parent_path().string();
-    expect_parts(refusal([&] { open_dataset(path(folder)); }), {path(link), "leads nowhere"});
+    expect_parts(refusal([&] { open_dataset(path(folder)); }), {path(link), "broken or circular link"});
   }
 }
 

@@ -50,22 +50,22 @@ TEST_F(JsonRowsTest, MoreThanABlockHoldsAreReadInOrder) {
 TEST_F(JsonRowsTest, ABadOneIsNamedWithTheSentencesOfSamples) {
   EXPECT_EQ(bad_line("{\"a\": }"),
             "not valid JSON at column 7: unexpected '}'; expected '[', '{', or a literal; correct or remove it.");
-  EXPECT_EQ(bad_line("{\"a\":1,\"a\":2}"), "the key \"a\" stands twice in one object; keep one of them.");
+  EXPECT_EQ(bad_line("{\"a\":1,\"a\":2}"), "duplicate key \"a\"; keep one of them.");
   EXPECT_EQ(bad_line("{\"a\":\"\xff\"}"), "byte 14 of the file, 0xff, is not UTF-8; convert the file to UTF-8.");
-  EXPECT_EQ(bad_line("5"), "a row is a number, where an object is expected.");
+  EXPECT_EQ(bad_line("5"), "expected an object, but the row is a number.");
 }
 
 TEST_F(JsonRowsTest, AFileWithoutAnyIsRefused) {
   for (const char* const text : {"", "\n \n", "[]"}) {
     EXPECT_EQ(refusal([&] { read(text); }),
-              path("rows.jsonl") + " has no rows; expected JSON objects, one a line or in an array");
+              path("rows.jsonl") + " has no rows; expected JSON objects, one per line or in an array");
   }
 }
 
 TEST_F(JsonRowsTest, FieldsOfAnotherKindAreNamedWithTheirPlace) {
   const JsonRow row{.where = "f:3: ", .line = 3, .object = {{"a", 1}, {"b", "text"}, {"messages", {{{"role", 1}}}}}};
   EXPECT_EQ(text_field(row, "b"), "text");
-  EXPECT_EQ(refusal([&] { text_field(row, "a"); }), "f:3: \"a\" is a number, where text is expected");
+  EXPECT_EQ(refusal([&] { text_field(row, "a"); }), "f:3: \"a\" is a number; expected text");
   EXPECT_TRUE(refusal([&] { text_field(row, "c"); }).starts_with("f:3: it has no \"c\", found"));
   EXPECT_TRUE(refusal([&] { messages_field(row); }).starts_with("f:3: message 1 is"));
 }

@@ -19,7 +19,7 @@ class PreferencesTest : public testing::DatasetTest {
 };
 
 constexpr const char* kNoCommand =
-    "to train on the better answers alone, make each sample the whole conversation: {\"messages\": [{\"role\": "
+    "to train only on the chosen answers, make each sample the whole conversation: {\"messages\": [{\"role\": "
     "\"user\", \"content\": QUESTION}, {\"role\": \"assistant\", \"content\": ANSWER}]}, or {\"prompt\": QUESTION, "
     "\"completion\": ANSWER}";
 
@@ -30,7 +30,7 @@ TEST_F(PreferencesTest, TheCommandThatIsPrintedMakesTheWholeBetterConversation) 
   for (const auto& form : forms) {
     SCOPED_TRACE(form["name"].get<std::string>());
     const std::string what = refused(form["sample"].dump() + "\n");
-    const std::string command = "alone: jq -c '" + form["filter"].get<std::string>() + "' FILE > better.jsonl";
+    const std::string command = "answers: jq -c '" + form["filter"].get<std::string>() + "' FILE > better.jsonl";
     EXPECT_TRUE(what.starts_with(path("a.jsonl") + ":1: ")) << what;
     EXPECT_NE(what.find(command), std::string::npos) << what << "\nwas to hold\n" << command;
     EXPECT_EQ(command.find('\'', command.find('\'') + 1), command.rfind('\'')) << "quotes of the shell";
@@ -90,7 +90,7 @@ TEST_F(PreferencesTest, AreRefusedInAnyRowOfAnyFile) {
 TEST_F(PreferencesTest, NumbersAreJudgementsWhereTheSampleIsOfThatForm) {
   for (const char* const value : {"true", "false", "1", "0", "1.0"}) {
     const std::string row = fmt::format(R"({{"prompt": "Q", "completion": "A", "label": {}}})", value);
-    EXPECT_NE(refused(row).find("\"label\" says whether its answer is a good one"), std::string::npos) << row;
+    EXPECT_NE(refused(row).find("\"label\" says whether its answer is good"), std::string::npos) << row;
   }
   for (const char* const row :
        {R"({"prompt": "Q", "completion": "A", "label": "sports"})", R"({"prompt": "Q", "completion": "A", "label": 7})",

@@ -85,7 +85,7 @@ TEST_F(SampleBlocksTest, ABrokenArrayIsBadWhereItBreaks) {
 TEST_F(SampleBlocksTest, AnObjectOverSeveralLinesIsBadWhereItBegins) {
   const Texts read = read_all_ways({{write("a.json", "{\n  \"text\": \"a\"\n}\n"), true}});
   ASSERT_FALSE(read.empty());
-  EXPECT_EQ(read[0].find("0:1! an object goes on over the next lines; put each object on one line"), 0u) << read[0];
+  EXPECT_EQ(read[0].find("0:1! an object spans several lines; put each object on one line"), 0u) << read[0];
 }
 
 TEST_F(SampleBlocksTest, ALineBeyondTheBoundIsPassedOverAndBad) {
@@ -121,7 +121,7 @@ TEST_F(SampleBlocksTest, CompressedFilesAreRefusedByTheirFirstBytes) {
   EXPECT_EQ(refusal([&] {
               read({{gzip, true}}, {64, 64, 64});
             }),
-            gzip + " is compressed by gzip, which is not read; unpack it: gunzip -c " + gzip + " > " + gzip +
+            gzip + " is compressed by gzip, which is not supported; unpack it: gunzip -c " + gzip + " > " + gzip +
                 ".unpacked.jsonl, and give " + gzip + ".unpacked.jsonl.");
   const std::string table = write("b.jsonl", "PAR1zzzz");
   const std::string said = refusal([&] { read({{table, true}}, {64, 64, 64}); });

@@ -82,22 +82,22 @@ TEST_F(TokenizeTest, BadSamplesAreSkippedUpToTheBoundAndListed) {
   TokenizeOptions how = options();
   how.block_bytes = 1;
   const std::string first = file +
-                            ":2: it has no \"text\", but the keys none; every sample of a dataset has the same form: "
-                            "give it one, or name its column by columns.";
+                            ":2: it has no \"text\", but the keys none; all samples of a dataset need the same format: "
+                            "add it, or name its column with columns.";
   EXPECT_EQ(refusal([&] { tokenized(file, how); }), first);
   how.skip_bad = 1;
   EXPECT_EQ(refusal([&] { tokenized(file, how); }),
-            first + " It is the first of 2 bad samples so far, and 1 may be skipped.");
+            first + " It is the first of 2 bad samples so far; 1 may be skipped.");
   EXPECT_EQ(refusal([&] { tokenized(file, how); }),
-            first + " It is the first of 2 bad samples so far, and 1 may be skipped.");
+            first + " It is the first of 2 bad samples so far; 1 may be skipped.");
   how.skip_bad = 2;
   const SampleStore store = tokenized(file, how);
   EXPECT_EQ(store.samples(), 3);
   ASSERT_EQ(store.bad().size(), 2u);
-  EXPECT_EQ(sentence_of(store.bad()[1]), file + ":4: \"text\" is a number, where text is expected");
+  EXPECT_EQ(sentence_of(store.bad()[1]), file + ":4: \"text\" is a number; expected text");
   how.skip_bad = 0;  // what was made before has too many bad samples now
   EXPECT_EQ(refusal([&] { tokenized(file, how); }),
-            first + " It is the first of 2 bad samples so far, and 0 may be skipped.");
+            first + " It is the first of 2 bad samples so far; 0 may be skipped.");
 }
 
 TEST_F(TokenizeTest, WhereAllSamplesAreBadTheRefusalSaysWhy) {
@@ -111,7 +111,7 @@ TEST_F(TokenizeTest, WhereAllSamplesAreBadTheRefusalSaysWhy) {
   for (int again = 0; again < 2; ++again) {
     const std::string said = refusal([&] { tokenized(file, how); });
     for (const char* const part :
-         {"no good sample", "all 5", "a.jsonl:1: ", "no message of the assistant", "a.jsonl:3: ", "2 more"}) {
+         {"no good sample", "all 5", "a.jsonl:1: ", "no assistant message", "a.jsonl:3: ", "2 more"}) {
       EXPECT_NE(said.find(part), std::string::npos) << said;
     }
   }

@@ -63,7 +63,7 @@ TEST_F(DatasetRun, WarnsOnceADatasetWhenNothingThatEndsTheLastAnswerIsTrained) {
   write("data.jsonl", conversations(3));
   write("bare.jinja", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
   const auto said = [&] { return logged_by([&] { open_data(config, model_source(), nullptr); }); };
-  const std::string sentence = "nothing that ends the last answer is trained";
+  const std::string sentence = "the end of the last answer is not trained";
   config.steps = 1;
   EXPECT_EQ(said().find(sentence), std::string::npos);
   config.data.chat_template = at("bare.jinja");
@@ -203,11 +203,11 @@ TEST_F(DatasetRun, SequencesThatAreMostlyPaddingGetAWarning) {
   TrainConfig config = run_config("none");
   config.steps = 1;
   const auto said = [&] { return logged_by([&] { open_data(config, model_source(), nullptr); }); };
-  const std::string warning = "% of the training's sequences are padding";
+  const std::string warning = "% of the compute goes to padding";
   config.seq_len = 512;
   config.data.packing = false;
   EXPECT_NE(said().find(warning), std::string::npos);
-  EXPECT_NE(said().find("data.packing: true fills them"), std::string::npos);
+  EXPECT_NE(said().find("set data.packing: true"), std::string::npos);
   config.seq_len = 128;
   config.data.packing = true;
   EXPECT_EQ(said().find(warning), std::string::npos);

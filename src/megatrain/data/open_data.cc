@@ -119,11 +119,11 @@ void warn_of_shared_files(const TrainConfig& config, const volatile std::sig_ato
       if (std::string one = trained.describe(file); !one.empty()) shared.push_back(std::move(one));
   }
   if (shared.empty()) return;
-  log_warn(fmt::format(
-      "{} and {} both read {}: the evaluation measures samples that are trained on; give other files as {}, "
-      "or hold a part back with {}",
-      config.names("data.train"), config.names("data.eval"), some_of(shared), config.names("data.eval"),
-      config.names("data.eval_split")));
+  log_warn(
+      fmt::format("{} and {} both read {}: the evaluation measures samples that are trained on; give other files as "
+                  "{}, or hold out a part with {}",
+                  config.names("data.train"), config.names("data.eval"), some_of(shared), config.names("data.eval"),
+                  config.names("data.eval_split")));
 }
 
 // Without a warning, nobody would notice an empty shard or one whose download failed at its beginning. Samples are in
@@ -139,8 +139,9 @@ void warn_of_empty_files(const Dataset& dataset, const SampleStore& store) {
     if (next == begin) empty.push_back(file);
   }
   if (!empty.empty())
-    log_warn(fmt::format("dataset {}: no sample is used of {}; check that each of these files is whole, or remove it",
-                         dataset.name, some_of(empty)));
+    log_warn(
+        fmt::format("dataset {}: no sample is used from {}; check that each of these files is complete, or remove it",
+                    dataset.name, some_of(empty)));
 }
 
 SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& model, const ModelText& text) {
@@ -183,7 +184,7 @@ std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& co
                          : up      ? static_cast<int64_t>(std::ceil(share))
                                    : std::llround(share);
   if (wanted < 1 || wanted >= all)
-    fail_input(fmt::format("{} {} takes {} of {} samples; expected at least one, and one left to train on",
+    fail_input(fmt::format("{} {} takes {} of {} samples; expected at least one, with at least one left to train on",
                            config.names("data.eval_split"), part, wanted, all));
   std::vector<int64_t> order = shuffled(all, config.seed, kSplit, 0);
   order.resize(wanted);
@@ -210,7 +211,7 @@ void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
       "{}: {}, {} tokens ({} trained), {} of {}, {:.1f}% filled{}{}", what, counted(counts.samples, "sample"),
       format_count(counts.tokens), format_count(counts.trained), counted(counts.sequences, "sequence"), seq_len,
       100 * counts.filled(seq_len), counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
-      counts.dropped ? fmt::format(", {} left out, too long or with nothing to train", counts.dropped) : ""));
+      counts.dropped ? fmt::format(", {} dropped (too long, or no trained tokens)", counts.dropped) : ""));
 }
 
 // Padding costs as much compute as text.
@@ -220,11 +221,11 @@ void warn_of_padding(const SampleCounts& counts, const TrainConfig& config) {
   if (filled >= kFew) return;
   const std::string shorter =
       fmt::format("lower {} (the longest sample has {} tokens)", config.names("seq_len"), counts.longest);
-  log_warn(fmt::format(
-      "{:.0f}% of the training's sequences are padding, which costs as much as text: {}", 100 * (1 - filled),
-      config.data.packing
-          ? fmt::format("{}, or {}", shorter, config.names("batch"))
-          : fmt::format("{} fills them, or {}", config.names.setting("data.packing", "true"), shorter)));
+  log_warn(fmt::format("{:.0f}% of the compute goes to padding: {}", 100 * (1 - filled),
+                       config.data.packing
+                           ? fmt::format("{}, or {}", shorter, config.names("batch"))
+                           : fmt::format("{}, or set {}, which is faster still but changes the number of steps",
+                                         shorter, config.names.setting("data.packing", "true"))));
 }
 
 // Facts that are known only after reading the samples.
@@ -257,7 +258,7 @@ struct IdleBySamples {
   bool ignored_there;  // the other trainer ignores its own key for it, too
 };
 constexpr IdleBySamples kIdleBySamples[] = {
-    {"data.train_on", &SampleFacts::all_text, "all samples are text, of which every token is trained", true},
+    {"data.train_on", &SampleFacts::all_text, "all samples are text, and every token of text is trained", true},
     {"data.overlong", &SampleFacts::all_text, "all samples are text, which is cut into pieces of seq_len", true},
     {"data.info", &SampleFacts::none_named, "no dataset is named in its dataset_info.json", false},
 };
@@ -285,11 +286,10 @@ void check_stage(const TrainConfig& config, const std::vector<SampleSet>& sets) 
     if (other == set.samples.end()) continue;
     fail_input(sentence_of(
         {set.store->place(*other),
-         text
-             ? "this sample is a conversation, and stage: pt trains texts (LLaMA-Factory would train the first message "
-               "alone, without its answer); give stage: sft, or write the samples as {\"text\"}"
-             : "this sample is a text, and stage: sft trains conversations (LLaMA-Factory would leave it out); give "
-               "stage: pt, or write the samples as conversations"}));
+         text ? "this sample is a conversation, but stage: pt trains on text (LLaMA-Factory would train only on the "
+                "first message, without its answer); give stage: sft, or write the samples as {\"text\"}"
+              : "this sample is text, but stage: sft trains on conversations (LLaMA-Factory would drop it); give "
+                "stage: pt, or write the samples as conversations"}));
   }
 }
 
@@ -299,11 +299,11 @@ void warn_of_early_end(const SampleData& samples, const TrainConfig& config) {
   const auto steps = static_cast<double>(samples.steps()), epoch = static_cast<double>(samples.epoch_steps());
   const double whole = std::ceil(config.epochs * epoch - 1e-9);
   if (steps >= whole) return;
-  log_warn(fmt::format(
-      "{} is {}, which is {} as Axolotl counts, and an epoch of these data has {}: the run ends after {:.4g} "
-      "epochs; --epochs=null --steps={} trains them to the end",
-      config.names("epochs"), config.epochs, counted(samples.steps(), "step"), samples.epoch_steps(), steps / epoch,
-      whole));
+  log_warn(
+      fmt::format("{} is {}, which is {} by Axolotl's count, but an epoch of this data has {}: the run ends after "
+                  "{:.4g} epochs; --epochs=null --steps={} trains all epochs",
+                  config.names("epochs"), config.epochs, counted(samples.steps(), "step"), samples.epoch_steps(),
+                  steps / epoch, whole));
 }
 
 std::unique_ptr<SampleData> make_evaluation(std::vector<SampleSet> sets, SampleDataOptions options) {
@@ -356,29 +356,27 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, Datas
                           .eos = text.eos};
     std::optional<SampleStore> store = tokenize(dataset, model, options);
     if (!store) return std::nullopt;
-    for (const BadSample& one : store->bad()) log_warn(sentence_of(one) + " (left out)");
+    for (const BadSample& one : store->bad()) log_warn(sentence_of(one) + " (skipped)");
     warn_of_empty_files(dataset, *store);
     const SampleNotes& notes = store->notes();
     if (notes.endless > 0) {
-      log_warn(fmt::format(
-          "dataset {}: in {} of {} samples nothing that ends the last answer is trained, so the model does "
-          "not learn to stop; let the chat template write its end token (eos_token) behind the answer, in a "
-          "file of your own, named in {}, if need be",
-          dataset.name, notes.endless, store->samples(), config.names("data.template")));
+      log_warn(
+          fmt::format("dataset {}: in {} of {} samples the end of the last answer is not trained, so the model does "
+                      "not learn to stop; let the chat template write the end token (eos_token) after the answer, if "
+                      "needed in your own file, named in {}",
+                      dataset.name, notes.endless, store->samples(), config.names("data.template")));
     }
     if (notes.guessed > 0) {
-      log_warn(fmt::format(
-          "dataset {}: in {} of {} samples the chat template begins an answer neither with its generation prompt nor "
-          "as "
-          "it begins a plain answer, so where training begins is a guess; put {{% generation %}} and {{% endgeneration "
-          "%}} around the answers in a template of your own, named in {}",
-          dataset.name, notes.guessed, store->samples(), config.names("data.template")));
+      log_warn(
+          fmt::format("dataset {}: in {} of {} samples the chat template begins an answer neither with its generation "
+                      "prompt nor as it begins a plain answer, so where training begins is a guess; put {{% generation "
+                      "%}} and {{% endgeneration %}} around the answers in your own template, named in {}",
+                      dataset.name, notes.guessed, store->samples(), config.names("data.template")));
     }
     if (notes.unreasoned > 0) {
       log_warn(
           fmt::format("dataset {}: in {} of {} samples the chat template leaves out the reasoning of the last answer, "
-                      "which is then "
-                      "not trained; name a template that writes it in {}, or put it into the content",
+                      "so it is not trained; name a template that writes it in {}, or put it into the content",
                       dataset.name, notes.unreasoned, store->samples(), config.names("data.template")));
     }
     bad += std::ssize(store->bad());

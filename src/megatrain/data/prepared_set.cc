@@ -29,8 +29,8 @@ void check_file(const char* key, const std::string& path, int threads) {
   const auto file = find_prepared_file(path);
   if (!file || file->manifest.checksums.at(file->name) == checksum_of(path, threads)) return;
   fail_input(
-      fmt::format("{} {} is damaged: its checksum is not that in the {} beside it; prepare the data again, bring the "
-                  "file back from a copy, or remove {} to use a file that you changed yourself",
+      fmt::format("{} {} is damaged: its checksum differs from that in {} next to it; prepare the data again, restore "
+                  "the file from a copy, or, if you changed it yourself, remove {}",
                   key, path, kPreparedManifest, kPreparedManifest));
 }
 

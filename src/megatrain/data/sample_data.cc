@@ -58,16 +58,16 @@ void SampleData::fail_empty() const {
       const SamplePlace place = set.store->place(sample);
       const bool cut = options_.overlong == Overlong::truncate || options_.overlong == Overlong::by_turn;
       fail_input(fmt::format(
-          "nothing is left to train on: {} of {} left out, the first that is too long at {}:{} with {} tokens, and "
-          "{} is {}; raise it (the longest has {} tokens){}",
+          "nothing is left to train on: {} of {} dropped; the first that is too long is {}:{} with {} tokens, but {} "
+          "is {}; raise it (the longest has {} tokens){}",
           counts_.dropped, counted(counts_.samples, "sample"), place.file, place.line, length,
           options_.names("seq_len"), options_.seq_len, counts_.longest,
-          cut ? ": what is kept holds no answer"
+          cut ? ": the part that is kept has no answer"
               : fmt::format(", or give {} or by_turn", options_.names.setting("data.overlong", "truncate"))));
     }
   }
-  if (counts_.samples == 0) fail_input("the datasets hold no sample to train on; give files that hold some");
-  fail_input(fmt::format("nothing is left to train on: {} of {} hold no token that is trained; {} trains every token",
+  if (counts_.samples == 0) fail_input("the datasets have no samples to train on; give files that have some");
+  fail_input(fmt::format("nothing is left to train on: {} of {} have no trained tokens; {} trains every token",
                          counts_.dropped, counted(counts_.samples, "sample"),
                          options_.names.setting("data.train_on", "all")));
 }
@@ -108,8 +108,8 @@ void SampleData::cut(size_t set) {
       if ((entry & kTokenMask) >= static_cast<uint64_t>(options_.vocab)) {
         const SamplePlace place = store.place(sample);
         fail_input(
-            fmt::format("{}:{}: holds token id {}, but the model's vocabulary has {} ids; name the model's own "
-                        "tokenizer in {}, or correct vocab_size in the model's config.json",
+            fmt::format("{}:{}: has token id {}, but the model's vocabulary has {} ids; name the model's own tokenizer "
+                        "in {}, or correct vocab_size in the model's config.json",
                         place.file, place.line, entry & kTokenMask, options_.vocab, options_.names("data.tokenizer")));
       }
     }
@@ -122,7 +122,7 @@ void SampleData::cut(size_t set) {
       const SamplePlace place = store.place(sample);
       fail_input(
           fmt::format("{}:{}: this conversation has {} tokens, more than {}, which is {}; raise it, or give {} (its "
-                      "first {} tokens are used), by_turn (each turn is cut) or drop (it is left out)",
+                      "first {} tokens are used), by_turn (each turn is cut) or drop (it is dropped)",
                       place.file, place.line, length, options_.names("seq_len"), most,
                       options_.names.setting("data.overlong", "truncate"), most));
     }
@@ -174,8 +174,7 @@ const SampleData::Epoch& SampleData::epoch(int64_t number) {
                                                 : PackingOrder::as_given;
   current_.packing = pack(pieces_of_epoch(number), options_.seq_len, order);
   const int64_t sequences = current_.packing.sequences();
-  if (sequences == 0)
-    fail_input(fmt::format("epoch {} holds no sample; raise the weights of the datasets", number + 1));
+  if (sequences == 0) fail_input(fmt::format("epoch {} has no samples; raise the weights of the datasets", number + 1));
   if (options_.shuffle) {
     current_.order = shuffled(sequences, options_.seed, kOrderOfSequences, number);
   } else {
@@ -255,7 +254,7 @@ void SampleData::check_ids(const SamplePiece& piece, std::span<const uint32_t> t
   for (const uint32_t entry : tokens) largest = std::max(largest, entry & kTokenMask);
   if (static_cast<int64_t>(largest) < options_.vocab) return;
   const size_t set = set_of(piece.sample);
-  sets_[set].store->fail_damaged(fmt::format("sample {} holds token id {}, but the model's vocabulary has {} ids",
+  sets_[set].store->fail_damaged(fmt::format("sample {} has token id {}, but the model's vocabulary has {} ids",
                                              piece.sample - base_[set], largest, options_.vocab));
 }
 

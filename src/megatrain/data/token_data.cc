@@ -52,15 +52,16 @@ template <class T>
 std::span<const T> elements(const MappedFile& file, const char* key, const char* type) {
   const int64_t size = static_cast<int64_t>(sizeof(T));
   if (file.bytes() % size != 0)
-    fail_input(fmt::format("{} {} has {} bytes, expected a multiple of {} ({}); the file is cut off or of another type",
-                           key, file.path(), file.bytes(), size, type));
+    fail_input(
+        fmt::format("{} {} has {} bytes, expected a multiple of {} ({}); the file is truncated or has another type",
+                    key, file.path(), file.bytes(), size, type));
   return {reinterpret_cast<const T*>(file.data()), static_cast<size_t>(file.bytes() / size)};
 }
 
 // Reports an entry that was valid when the file was opened and is not any more.
 [[noreturn]] void fail_changed(const MappedFile& file, const char* key, int64_t entry) {
   file.check_whole();
-  fail_io(fmt::format("{} {}: entry {} changed while it was in use; restore the file", key, file.path(), entry));
+  fail_io(fmt::format("{} {}: entry {} changed while in use; restore the file", key, file.path(), entry));
 }
 
 }  // namespace
@@ -183,8 +184,8 @@ void TokenData::load(int64_t step, Batch& into) {
     if (*file) (*file)->check_whole();
   if (into.trained == 0)
     fail_input(fmt::format(
-        "step {}: none of its {} tokens is trained; check data.labels and data.documents for these sequences", step + 1,
-        into.tokens));
+        "step {} has no trained tokens among its {}; check data.labels and data.documents for these sequences",
+        step + 1, into.tokens));
 }
 
 std::string TokenData::place(int64_t step, int64_t micro_batch, int64_t token) {

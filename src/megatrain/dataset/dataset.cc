@@ -88,7 +88,7 @@ std::string advice_for(const std::string& path, const Unread& format) {
 }
 
 [[noreturn]] void refuse(const std::string& path, const Unread& format) {
-  fail_input(fmt::format("{} is {}, which is not read; {}.", path, format.what, advice_for(path, format)));
+  fail_input(fmt::format("{} is {}, which is not supported; {}.", path, format.what, advice_for(path, format)));
 }
 
 // "org/name", a dataset on Hugging Face, rather than the path of a missing file. Such a name needs no quotes in a
@@ -109,14 +109,13 @@ bool is_hub_dataset(const std::string& path) {
 
 [[noreturn]] void refuse_missing(const std::string& path, const std::string& what) {
   if (path.find("://") != std::string::npos)
-    fail_input(
-        fmt::format("{} is not on this machine, and nothing is downloaded; download it, and give its files.", path));
+    fail_input(fmt::format("{} is a URL, and megatrain does not download; download it, and give its files.", path));
   if (is_hub_dataset(path)) {
     const std::string folder = "data/" + path.substr(path.find('/') + 1);
     fail_input(
-        fmt::format("{0} is no file or folder here; if it is a dataset of Hugging Face's hub, download it with 'hf "
-                    "download {0} --repo-type dataset --local-dir {1}', and give {1} (of Parquet files it says how to "
-                    "convert them).",
+        fmt::format("{0}: no such file or folder; if it is a dataset on the Hugging Face hub, download it with 'hf "
+                    "download {0} --repo-type dataset --local-dir {1}', and give {1} (for Parquet files, the next "
+                    "message says how to convert them).",
                     path, folder));
   }
   fail_input(what);
@@ -124,8 +123,7 @@ bool is_hub_dataset(const std::string& path) {
 
 // A link with the name of a data file was meant to be read, so it is not skipped silently.
 [[noreturn]] void refuse_dead_link(const std::string& folder, const std::string& link) {
-  fail_input(fmt::format("the folder {} has {}, a link that leads nowhere, or in a circle; mend or remove the link.",
-                         folder, link));
+  fail_input(fmt::format("the folder {} has {}, a broken or circular link; fix or remove it.", folder, link));
 }
 
 void add_folder(const std::string& folder, Dataset& dataset) {
@@ -142,7 +140,7 @@ void add_folder(const std::string& folder, Dataset& dataset) {
   };
   for (const std::string& link : dead) {
     if (is_wanted(link)) refuse_dead_link(folder, link);
-    dataset.no_files.push_back(link + " (a link that leads nowhere)");
+    dataset.no_files.push_back(link + " (a broken link)");
   }
   dataset.no_files.insert(dataset.no_files.end(), found.others.begin(), found.others.end());
   for (const std::string& path : all) (is_wanted(path) ? dataset.files : dataset.passed_over).push_back(path);
@@ -154,14 +152,13 @@ void add_folder(const std::string& folder, Dataset& dataset) {
   if (tables.size() == 1) refuse(tables.front(), *unread(tables.front()));
   if (!tables.empty()) {
     const Unread& format = *unread(tables.front());
-    fail_input(fmt::format("the folder {} holds {}, and no JSON; the first is {}, which is not read; {}.", folder,
+    fail_input(fmt::format("the folder {} has {} and no JSON; the first is {}, which is not supported; {}.", folder,
                            some_of(tables), format.what, advice_for(tables.front(), format)));
   }
   if (!dataset.files.empty()) return;
   fail_input(
-      fmt::format("the folder {} holds no samples: expected .jsonl, .jsonlines, .ndjson or .json files, or text "
-                  "({}){}; give another "
-                  "folder, or name a file of it.",
+      fmt::format("the folder {} has no samples: expected .jsonl, .jsonlines, .ndjson or .json files, or text ({}){}; "
+                  "give another folder, or a file.",
                   folder, fmt::join(kTextEndings, " "),
                   dataset.no_files.empty() ? "" : fmt::format("; not read: {}", some_of(dataset.no_files))));
 }
@@ -174,7 +171,7 @@ DatasetForm dataset_form(std::string_view word) {
     if (word == word_of(form)) return form;
   }
   fail_config(fmt::format(
-      "\"{}\" is no form of a dataset; expected detect, messages, sharegpt, alpaca, alpaca_prompt, prompt or text.",
+      "\"{}\" is not a dataset format; expected detect, messages, sharegpt, alpaca, alpaca_prompt, prompt or text.",
       word));
 }
 
@@ -217,8 +214,8 @@ void check_is_text(const std::string& path) {
     if (whole && !nlohmann::json::accept(line.begin(), line.end())) return;
   }
   fail_input(
-      fmt::format("{} is text by its name, but its first line is JSON; rename it to end in .jsonl, or give the dataset "
-                  "as {{path: {}, format: text}} to train on it as text.",
+      fmt::format("{} has the name of a text file, but its first line is JSON; rename it to end in .jsonl, or give the "
+                  "dataset as {{path: {}, format: text}} to train on it as text.",
                   path, path));
 }
 
@@ -237,13 +234,12 @@ std::string passed_over_sentence(const Dataset& dataset) {
 std::string split_sentence(const Dataset& dataset) {
   if (!dataset.left_out.empty())
     return fmt::format(
-        "reading the {} split of the folder {}, going by the names of its files; not read: {} (to use a file, give its "
-        "path)",
+        "reading the {} split of the folder {}, chosen by file names; not read: {} (to use a file, give its path)",
         dataset.split, dataset.name, some_of(dataset.left_out));
   if (!dataset.held_out.empty())
     return fmt::format(
-        "the dataset {} is all files of its folder, as in LLaMA-Factory, also those that are not for training by their "
-        "names: {} (give the others alone as \"file_name\" if they are not)",
+        "the dataset {} uses all files of its folder, as in LLaMA-Factory, even those whose names say that they are "
+        "not for training: {} (to leave them out, list the others as \"file_name\")",
         dataset.name, some_of(dataset.held_out));
   return "";
 }
@@ -258,9 +254,8 @@ void add_files(const std::string& path, Dataset& dataset) {
     dataset.files.push_back(path);
   } else {
     if (std::error_code none; fs::is_symlink(path, none))
-      fail_input(fmt::format("{} is a link that leads nowhere, or in a circle; mend the link, or give the path itself.",
-                             path));
-    refuse_missing(path, fmt::format("there is no file or folder {}; check the path.", path));
+      fail_input(fmt::format("{} is a broken or circular link; fix it, or give the path itself.", path));
+    refuse_missing(path, fmt::format("no such file or folder: {}; check the path.", path));
   }
 }
 
@@ -280,8 +275,7 @@ Dataset open_dataset(const std::string& path_or_name, const std::string& info_di
     known.resize(std::min(known.size(), kShown));
     refuse_missing(
         path_or_name,
-        fmt::format("{} is neither a file, a folder nor a dataset of {}/dataset_info.json, which has {}{}; check "
-                    "the name.",
+        fmt::format("{} is not a file, a folder or a dataset in {}/dataset_info.json, which has {}{}; check the name.",
                     path_or_name, info_directory, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")),
                     cut ? ", ..." : ""));
   }

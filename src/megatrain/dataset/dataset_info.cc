@@ -39,17 +39,17 @@ struct Refusal {
   const char* why;
 };
 constexpr Refusal kRefused[] = {
-    {"ms_hub_url", "names a dataset of a hub; download it and give its files as \"file_name\""},
-    {"om_hub_url", "names a dataset of a hub; download it and give its files as \"file_name\""},
+    {"ms_hub_url", "names a dataset on a hub; download it and give its files as \"file_name\""},
+    {"om_hub_url", "names a dataset on a hub; download it and give its files as \"file_name\""},
     {"cloud_file_name", "names a file elsewhere; download it and give it as \"file_name\""},
     {"script_url", "names a program that loads the dataset; write the dataset to a file and give it as \"file_name\""},
     {"num_samples", "asks for a random part of the dataset; write that part to a file"},
-    {"chosen", "is a column of preferences, which are not trained on"},
-    {"rejected", "is a column of preferences, which are not trained on"},
-    {"kto_tag", "is a column of preferences, which are not trained on"},
-    {"images", "is a column of images; only text is trained on"},
-    {"videos", "is a column of videos; only text is trained on"},
-    {"audios", "is a column of sounds; only text is trained on"},
+    {"chosen", "is a column of preferences; preference training is not supported"},
+    {"rejected", "is a column of preferences; preference training is not supported"},
+    {"kto_tag", "is a column of preferences; preference training is not supported"},
+    {"images", "is a column of images; only text is supported"},
+    {"videos", "is a column of videos; only text is supported"},
+    {"audios", "is a column of audio; only text is supported"},
 };
 
 // One entry of the file, for errors.
@@ -71,7 +71,7 @@ void check_refused(const Entry& entry, const std::string& key, const nlohmann::j
   if (key == "hf_hub_url" && value.is_string()) {
     const std::string name = value.get<std::string>();
     entry.refuse(
-        fmt::format("\"hf_hub_url\" names a dataset of a hub; download it: hf download {} --repo-type dataset "
+        fmt::format("\"hf_hub_url\" names a dataset on a hub; download it: hf download {} --repo-type dataset "
                     "--local-dir {}, and give its files as \"file_name\"",
                     shell_word(name), shell_word("data/" + name.substr(name.rfind('/') + 1))));
   }
@@ -88,7 +88,7 @@ void read_fields(const Entry& entry, const nlohmann::json& object, const char* g
     check_refused(entry, key, value);
     const auto field =
         std::find_if(fields.begin(), fields.end(), [&key = key](const Field& each) { return key == each.key; });
-    if (field == fields.end()) entry.refuse(fmt::format("\"{}\" has {}, which is not known", group, printable(key)));
+    if (field == fields.end()) entry.refuse(fmt::format("\"{}\" has the unknown key {}", group, printable(key)));
     if (value.is_null()) continue;
     if (!value.is_string()) entry.refuse(fmt::format("\"{}\" of \"{}\" has to be a name", key, group));
     columns.*(field->column) = value.get<std::string>();
@@ -99,7 +99,7 @@ DatasetForm read_form(const Entry& entry, const nlohmann::json& value) {
   if (value.is_null() || value == "alpaca") return DatasetForm::alpaca;
   if (value == "sharegpt") return DatasetForm::sharegpt;
   if (value == "openai") return DatasetForm::messages;
-  entry.refuse(fmt::format("\"formatting\" is {}, where alpaca, sharegpt or openai is expected", value.dump()));
+  entry.refuse(fmt::format("\"formatting\" is {}; expected alpaca, sharegpt or openai", value.dump()));
 }
 
 nlohmann::json member(const nlohmann::json& object, const char* key) {
@@ -149,7 +149,7 @@ std::optional<Dataset> find_dataset(const std::string& name, const std::string& 
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
   const nlohmann::json info = read_json_file(path);
-  if (!info.is_object()) fail_input(fmt::format("{} has to hold an object with a dataset under each name.", path));
+  if (!info.is_object()) fail_input(fmt::format("{} has to be an object that maps names to datasets.", path));
   if (!info.contains(name)) {
     for (const auto& [key, value] : info.items()) known.push_back(key);
     return std::nullopt;
@@ -160,15 +160,15 @@ std::optional<Dataset> find_dataset(const std::string& name, const std::string& 
   for (const auto& [key, value] : json.items()) {
     check_refused(entry, key, value);
     const bool known = std::find(std::begin(kEntryKeys), std::end(kEntryKeys), key) != std::end(kEntryKeys);
-    if (!known && is_set(value)) entry.refuse(fmt::format("has {}, which is not known", printable(key)));
+    if (!known && is_set(value)) entry.refuse(fmt::format("has the unknown key {}", printable(key)));
   }
   if (is_set(member(json, "ranking")))
-    entry.refuse("\"ranking\" makes it one of preferences, which are not trained on");
+    entry.refuse("\"ranking\" makes it a preference dataset; preference training is not supported");
   const nlohmann::json split = member(json, "split");
   if (!split.is_null() && split != "train") entry.refuse("\"split\" names a part of it; write that part to a file");
   const nlohmann::json file = member(json, "file_name");
   if (!file.is_string() || file == "")
-    entry.refuse("has to have a \"file_name\", of a file or folder beside dataset_info.json");
+    entry.refuse("needs a \"file_name\": a file or folder next to dataset_info.json");
 
   Dataset dataset{.name = name, .form = read_form(entry, member(json, "formatting"))};
   const nlohmann::json columns = member(json, "columns");

@@ -27,7 +27,8 @@ DatasetForm form_of(const std::string& where, const std::string& converter) {
   if (converter == "alpaca") return DatasetForm::alpaca;
   if (converter == "sharegpt") return DatasetForm::sharegpt;
   if (converter == "pair")
-    fail_input(fmt::format("{}: converter: pair makes it one of preferences (DPO), which are not trained on.", where));
+    fail_input(
+        fmt::format("{}: converter: pair is for preferences (DPO); preference training is not supported.", where));
   fail_input(
       fmt::format("{}: converter is '{}', expected alpaca or sharegpt; leave it out for messages", where, converter));
 }
@@ -55,12 +56,12 @@ Dataset open_entry(const std::string& list, const std::string& name, const YAML:
       weight = number_of<double>(where, key, value, 1e-6);
     } else if (key == "split") {
       if (value != "train")
-        fail_input(fmt::format("{}: split is {}, and only train is read; give the files of that split as path", where,
-                               printable(value)));
+        fail_input(fmt::format("{}: split is {}, but only train is supported; give the files of that split as path",
+                               where, printable(value)));
     } else if (key != "source" && key != "streaming") {
       fail_input(
-          fmt::format("{}: the dataset {} has {}, which is not known; expected path, converter, size, weight, "
-                      "source, split or streaming",
+          fmt::format("{}: the dataset {} has the unknown key {}; expected path, converter, size, weight, source, "
+                      "split or streaming",
                       where, printable(name), printable(key)));
     }
   }
@@ -79,7 +80,7 @@ bool is_dataset_list(const std::string& path) { return path.ends_with(".yaml") |
 std::vector<Dataset> open_dataset_list(const std::string& path, DatasetUse use) {
   const YAML::Node document = parse_yaml(read_text_file(path, kMaxListBytes), path);
   if (!document.IsMap() || document.size() == 0)
-    fail_input(fmt::format("{} is no list of datasets: expected a name and under it a path, for each", path));
+    fail_input(fmt::format("{} is not a list of datasets; expected a name for each, with its path below", path));
   std::vector<Dataset> all;
   for (const auto& entry : document)
     all.push_back(open_entry(path, entry.first.IsScalar() ? entry.first.Scalar() : "?", entry.second, use));

@@ -31,7 +31,7 @@ void add(const fs::directory_entry& entry, FolderFiles& found) {
       if (link)
         found.dead_links.push_back(path);
       else
-        other("cannot be looked at");
+        other("cannot be examined");
   }
 }
 

@@ -22,7 +22,7 @@ std::optional<JsonRow> JsonRows::next() {
   while (next_ == block_.samples.size()) {
     next_ = 0;
     if (blocks_.next(block_)) continue;
-    if (!any_) fail_input(fmt::format("{} has no rows; expected JSON objects, one a line or in an array", path_));
+    if (!any_) fail_input(fmt::format("{} has no rows; expected JSON objects, one per line or in an array", path_));
     return std::nullopt;
   }
   const RawSample& raw = block_.samples[next_++];
@@ -34,7 +34,7 @@ std::optional<JsonRow> JsonRows::next() {
     fail(error.code(), fmt::format("{}{}.", row.where, error.what()));
   }
   if (!row.object.is_object()) {
-    fail_input(fmt::format("{}a row is {}, where an object is expected.", row.where, kind_of(row.object)));
+    fail_input(fmt::format("{}expected an object, but the row is {}.", row.where, kind_of(row.object)));
   }
   for (auto field = row.object.begin(); field != row.object.end();)
     field = field->is_null() ? row.object.erase(field) : std::next(field);
@@ -47,7 +47,7 @@ std::string text_field(const JsonRow& row, const char* name) {
     fail_input(fmt::format("{}it has no \"{}\", found {}", row.where, name, printable(row.object.dump())));
   }
   if (!field->is_string()) {
-    fail_input(fmt::format("{}\"{}\" is {}, where text is expected", row.where, name, kind_of(*field)));
+    fail_input(fmt::format("{}\"{}\" is {}; expected text", row.where, name, kind_of(*field)));
   }
   return field->get<std::string>();
 }
@@ -55,8 +55,8 @@ std::string text_field(const JsonRow& row, const char* name) {
 nlohmann::ordered_json messages_field(const JsonRow& row) {
   const auto field = row.object.find("messages");
   if (field == row.object.end() || !field->is_array() || field->empty()) {
-    fail_input(fmt::format("{}\"messages\" is no list of messages; expected [{{\"role\": ..., \"content\": ...}}, ...]",
-                           row.where));
+    fail_input(fmt::format(
+        "{}\"messages\" is not a list of messages; expected [{{\"role\": ..., \"content\": ...}}, ...]", row.where));
   }
   for (size_t i = 0; i < field->size(); ++i) {
     const nlohmann::ordered_json& message = field->at(i);

@@ -212,8 +212,8 @@ std::optional<Better> of_text(const Json& sample, const std::string& chosen) {
 
 std::string paired_sentence(const Json& sample, const std::string& chosen, const std::string& rejected) {
   const std::string begin =
-      "it has a chosen and a rejected answer, and preferences (DPO and the like) are not trained on; to train on the "
-      "better answers alone";
+      "it has a chosen and a rejected answer, but preference training (DPO etc.) is not supported; to train only on "
+      "the chosen answers";
   std::optional<Better> better = sample[chosen].is_string() ? of_text(sample, chosen) : of_messages(sample, chosen);
   if (!better)
     return begin +
@@ -245,10 +245,10 @@ std::string preference_sentence(const nlohmann::ordered_json& sample) {
     const bool label = tag == "label";
     if ((label && value_of(sample, "completion") == nullptr) || !is_judgement(value_of(sample, tag))) continue;
     return fmt::format(
-        "\"{0}\" says whether its answer is a good one, and preferences (KTO and the like) are not trained on; to "
-        "train on the good answers alone: jq -c 'if type == \"array\" then .[] else . end | select(.{0} != false and "
-        ".{0} != 0) | del(.{0})' FILE > better.jsonl{1}",
-        tag, label ? " (where it says something else, give the dataset's format)" : "");
+        "\"{0}\" says whether its answer is good, but preference training (KTO etc.) is not supported; to train only "
+        "on the good answers: jq -c 'if type == \"array\" then .[] else . end | select(.{0} != false and .{0} != 0) | "
+        "del(.{0})' FILE > better.jsonl{1}",
+        tag, label ? " (if it means something else, give the dataset's format)" : "");
   }
   return "";
 }

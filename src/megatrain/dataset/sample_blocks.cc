@@ -76,7 +76,7 @@ size_t document_end(std::string_view text) {
 
 void refuse_compressed(const std::string& path, std::string_view head) {
   const auto refuse = [&](const char* what, const std::string& advice) {
-    fail_input(fmt::format("{} is {}, which is not read; {}.", path, what, advice));
+    fail_input(fmt::format("{} is {}, which is not supported; {}.", path, what, advice));
   };
   const auto unpack = [&](const char* program) {
     const std::string out = path + ".unpacked" + std::filesystem::path(path).extension().string();
@@ -246,8 +246,8 @@ void SampleBlocks::read_lines(SampleBlock& block) {
     } else if (files_[static_cast<size_t>(place_.file)].json &&
                is_open_brace(std::string_view(block.bytes).substr(begin, last - begin))) {
       add_bad(block, place_.line,
-              "an object goes on over the next lines; put each object on one line (jq -c . does it), or all of them "
-              "into an array: [{...}, {...}]");
+              "an object spans several lines; put each object on one line (jq -c . does it), or all of them into an "
+              "array: [{...}, {...}]");
     } else if (!is_blank_line(std::string_view(block.bytes).substr(begin, last - begin))) {
       add(block, place_.line, place_.offset + static_cast<int64_t>(begin - base), begin, last);
     }

@@ -109,7 +109,7 @@ EncodedBlock SampleEncoder::encode(const SampleBlock& block) const {
     const size_t begin = out.entries.size();
     try {
       const bool text = encode_one(block.good_text(raw), raw, out);
-      if (out.entries.size() == begin) fail_input("the tokenizer makes no token of it");
+      if (out.entries.size() == begin) fail_input("the tokenizer makes no tokens from it");
       out.samples.push_back(
           {.end = static_cast<int64_t>(out.entries.size()), .line = raw.line, .file = raw.file, .text = text ? 1 : 0});
     } catch (const Error& error) {
@@ -127,7 +127,7 @@ bool SampleEncoder::encode_one(std::string_view text, const RawSample& raw, Enco
   std::vector<uint32_t>& entries = out.entries;
   if (!raw.json) {
     if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
-      fail_input(fmt::format("byte {} of the file is NUL, which no text holds; remove the file if it is not text",
+      fail_input(fmt::format("byte {} of the file is NUL, which text cannot contain; remove the file if it is not text",
                              raw.offset + static_cast<int64_t>(nul)));
     }
     encode_document(text.find('\r') == std::string_view::npos ? text : with_line_feeds(text), entries);
@@ -171,14 +171,12 @@ void SampleEncoder::check_answers(const Sample& sample) const {
     last = &message;
     any = any || (says_something(message) && !has_no_weight(message));
   }
-  if (last == nullptr) fail_input("the conversation has no message of the assistant, so nothing in it is trained");
+  if (last == nullptr) fail_input("the conversation has no assistant message, so nothing in it is trained");
   if (options_.train_on == TrainOn::last) any = says_something(*last) && !has_no_weight(*last);
   if (any) return;
   fail_input(options_.train_on == TrainOn::last
-                 ? "the last message of the assistant is empty or has the weight 0, so nothing in the conversation is "
-                   "trained"
-                 : "every message of the assistant is empty or has the weight 0, so nothing in the conversation is "
-                   "trained");
+                 ? "the last assistant message is empty or has the weight 0, so nothing in the conversation is trained"
+                 : "every assistant message is empty or has the weight 0, so nothing in the conversation is trained");
 }
 
 // Checks that every trained answer is in the text as intended. Some templates leave out what they do not know (tool
@@ -195,8 +193,8 @@ void SampleEncoder::check_written(const RenderedChat& chat, const Sample& sample
     const std::string& said = chat.said[i];
     if (said.empty() && says_something(message))
       fail_input(
-          fmt::format("the chat template writes nothing of message {}, an answer of the assistant; take a template "
-                      "that writes its content and its tool calls, or leave the sample out",
+          fmt::format("the chat template writes nothing of message {}, an assistant message; use a template that "
+                      "writes its content and its tool calls, or leave the sample out",
                       i + 1));
     const Json content = message.contains("content") ? message["content"] : Json("");
     const std::string given = message.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -214,8 +212,8 @@ void SampleEncoder::check_tokens(const RenderedChat& chat, const Sample& sample)
     if (chat.text.find(token) == std::string::npos) continue;
     if (sample.messages.dump(-1, ' ', false, Json::error_handler_t::replace).find(token) != std::string::npos) continue;
     fail_input(
-        fmt::format("the chat template writes {}, which the tokenizer does not have as one token; take the "
-                    "template and the tokenizer of the same model, or add the token to tokenizer.json",
+        fmt::format("the chat template writes {}, which the tokenizer does not have as one token; use the template and "
+                    "the tokenizer of the same model, or add the token to tokenizer.json",
                     printable(token)));
   }
 }
@@ -258,8 +256,8 @@ void SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) const 
                    .unreasoned = leaves_out_reasoning(chat, sample.messages) ? 1 : 0});
     return;
   }
-  fail_input(spans.empty() ? "the chat template writes nothing that is the assistant's, so nothing is trained"
-                           : "the conversation has no token that can be trained");
+  fail_input(spans.empty() ? "the chat template writes no assistant text, so nothing is trained"
+                           : "the conversation has no trainable token");
 }
 
 }  // namespace megatrain

@@ -67,8 +67,8 @@ DatasetForm detect(const DatasetColumns& columns, const Json& first) {
 
 [[noreturn]] void missing(const Json& object, const std::string& column, const DatasetColumns& names) {
   fail_input(
-      fmt::format("it has no {}, but the keys {}; every sample of a dataset has the same form: give it one, "
-                  "or name its column by {}",
+      fmt::format("it has no {}, but the keys {}; all samples of a dataset need the same format: add it, or name its "
+                  "column with {}",
                   printable(column), keys_of(object), names.named_in));
 }
 
@@ -81,7 +81,7 @@ Json& column_of(Json& object, const DatasetColumns& names, std::string DatasetCo
 }
 
 [[noreturn]] void wrong_kind(const std::string& what, const Json& value, const char* expected) {
-  fail_input(fmt::format("{} is {}, where {} is expected", what, kind_of(value), expected));
+  fail_input(fmt::format("{} is {}; expected {}", what, kind_of(value), expected));
 }
 
 std::string take_text(Json& value, const std::string& what) {
@@ -104,7 +104,7 @@ Json call_message(const std::string& text, const std::string& which) {
   try {
     calls = parse_sample_json(text);
   } catch (const Error& error) {
-    fail_input(fmt::format("{} is a function call and has to be JSON, but is {}", which, error.what()));
+    fail_input(fmt::format("{} is a function call and has to be JSON, but it is {}", which, error.what()));
   }
   if (calls.is_object()) calls = Json::array({std::move(calls)});
   const auto is_call = [](const Json& call) { return has(call, "name") && has(call, "arguments"); };
@@ -145,7 +145,7 @@ void take_parts(Json& message, const std::string& which) {
       for (Json& call : call_message(value, which)["tool_calls"]) calls.push_back(std::move(call));
     } else {
       fail_input(
-          fmt::format("the content of {} has a part of type {}; only text is trained on", which, printable(type)));
+          fmt::format("the content of {} has a part of type {}; only text is supported", which, printable(type)));
     }
   }
   message["content"] = std::move(text);
@@ -164,7 +164,7 @@ void check_content(const Json& message, const std::string& which) {
   if (!content.is_array()) wrong_kind("the content of " + which, content, "text");
   for (const Json& part : content) {
     if (has(part, "type") && part["type"] != "text") {
-      fail_input(fmt::format("the content of {} has a part of type {}; only text is trained on", which,
+      fail_input(fmt::format("the content of {} has a part of type {}; only text is supported", which,
                              printable(part["type"].is_string() ? part["type"].get<std::string>() : "?")));
     }
     if (!has(part, "text") || !part["text"].is_string()) {
@@ -283,8 +283,7 @@ std::string SampleForm::misfit(const Json& object, bool has_template) const {
   for (const char* const key : {"images", "videos", "audios"}) {
     if (!has(object, key) || reads(key, has_template) || !carries_text(object[key])) continue;
     return fmt::format(
-        "it has \"{}\", and only text is trained on; leave such samples out, or where their text is enough, that "
-        "column",
+        "it has \"{}\", but only text is supported; remove such samples, or, if their text is enough, that column",
         key);
   }
   const bool chosen = reads("chosen", has_template) || reads("chosen_messages", has_template);
@@ -318,7 +317,7 @@ void SampleForm::settle_roles() {
 
 Sample SampleForm::read(Json object, bool has_template) const {
   if (!object.is_object()) {
-    fail_input(fmt::format("a sample is {}, where an object is expected: {}", kind_of(object), known_forms()));
+    fail_input(fmt::format("a sample is {}; expected an object: {}", kind_of(object), known_forms()));
   }
   if (const std::string what = misfit(object, has_template); !what.empty()) fail_input(what);
   if (form_ == DatasetForm::text) return read_document(object);
@@ -326,8 +325,8 @@ Sample SampleForm::read(Json object, bool has_template) const {
   if (form_ == DatasetForm::alpaca_prompt) return read_alpaca_prompt(object);
   if (!has_template) {
     fail_input(
-        "it is a conversation, and the model has no chat template to write it with; add chat_template.jinja to "
-        "the model's directory, or train on text");
+        "it is a conversation, but the model has no chat template; add chat_template.jinja to the model's directory, "
+        "or train on text");
   }
   return form_ == DatasetForm::alpaca ? read_alpaca(object) : read_messages(object);
 }
@@ -350,7 +349,8 @@ Json SampleForm::read_message(Json& message, size_t number) const {
   if (role == roles_.end()) {
     std::vector<std::string> words;
     for (const RoleWord& each : roles_) words.push_back(each.word);
-    fail_input(fmt::format("{} has the role {}, which is none of {}", which, printable(word), fmt::join(words, ", ")));
+    fail_input(
+        fmt::format("{} has the unknown role {}; expected one of {}", which, printable(word), fmt::join(words, ", ")));
   }
   Json out = Json::object();
   for (auto& [key, value] : message.items()) {
@@ -395,7 +395,7 @@ Json SampleForm::take_tools(Json& object) const {
     try {
       tools = parse_sample_json(text);
     } catch (const Error& error) {
-      fail_input(fmt::format("{} is text that has to be a list in JSON, but is {}", column, error.what()));
+      fail_input(fmt::format("{} is text and has to be a JSON list, but it is {}", column, error.what()));
     }
   }
   if (!tools.is_array()) wrong_kind(column, tools, "a list of schemas");
@@ -469,8 +469,8 @@ Sample SampleForm::read_prompt(Json& object, bool has_template) const {
   if (!has_template) {
     if (chat_only_ || !prompt.is_string() || !response.is_string()) {
       fail_input(
-          "it is a conversation, and the model has no chat template to write it with; add chat_template.jinja "
-          "to the model's directory, or give {\"prompt\", \"completion\"} as texts that read on as one");
+          "it is a conversation, but the model has no chat template; add chat_template.jinja to the model's directory, "
+          "or give {\"prompt\", \"completion\"} as texts, where the completion continues the prompt");
     }
     sample.kind = Sample::Kind::continuation;
     sample.text = take_text(prompt, printable(names_.prompt));
@@ -491,7 +491,7 @@ Sample SampleForm::read_prompt(Json& object, bool has_template) const {
     sample.messages.push_back(message_of("user", take_question(prompt, object)));
   } else {
     if (!is_blank(take_optional_text(object, names_.query))) {
-      fail_input(fmt::format("{} is a list of messages, so {} has no place; put its text into a message",
+      fail_input(fmt::format("{} is a list of messages, so {} cannot be added; put its text into a message",
                              printable(names_.prompt), printable(names_.query)));
     }
     add(prompt, names_.prompt, "user");

@@ -43,12 +43,12 @@ std::string sentence(const JsonFault& fault, std::string_view text) {
       return fmt::format("not valid JSON at {}: {}; correct or remove it", place(text, fault.byte),
                          short_reason(fault.detail));
     case JsonFault::Kind::nul_byte:
-      return fmt::format("not valid JSON at {}: it holds a NUL byte; correct or remove it", place(text, fault.byte));
+      return fmt::format("not valid JSON at {}: it contains a NUL byte; correct or remove it", place(text, fault.byte));
     case JsonFault::Kind::too_deep:
       return fmt::format("the JSON nests deeper than {} levels; make it flatter", kMaxJsonDepth);
     case JsonFault::Kind::key_twice: break;
   }
-  return fmt::format("the key {} stands twice in one object; keep one of them", printable(fault.detail));
+  return fmt::format("duplicate key {}; keep one of them", printable(fault.detail));
 }
 
 }  // namespace
@@ -65,7 +65,7 @@ const char* kind_of(const nlohmann::ordered_json& value) {
     case Json::value_t::object: return "an object";
     case Json::value_t::array: return "a list";
     case Json::value_t::string: return "text";
-    case Json::value_t::boolean: return "a truth value";
+    case Json::value_t::boolean: return "a boolean";
     default: return "a number";
   }
 }

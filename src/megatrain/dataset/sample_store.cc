@@ -33,9 +33,9 @@ bool has_checksum(const MappedFile& file, const std::string& checksum) {
 }  // namespace
 
 DamagedStore::DamagedStore(const std::string& directory, const std::string& what)
-    : Error(ExitCode::io, fmt::format("{} is not a store of samples as it was written: {}; remove this directory, and "
-                                      "it is made again.",
-                                      directory, what)),
+    : Error(ExitCode::io,
+            fmt::format("the tokenised samples in {} are damaged: {}; remove this directory, and it is rebuilt.",
+                        directory, what)),
       what_(what) {}
 
 std::string sentence_of(const BadSample& bad) {
@@ -77,12 +77,12 @@ void SampleStore::read_description() {
     const nlohmann::json bad = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
                                                      text.begin() + static_cast<std::ptrdiff_t>(end));
     const auto file = bad.at("file").get<size_t>();
-    if (file >= files_.size()) fail_damaged("it tells of a file that the dataset does not have");
+    if (file >= files_.size()) fail_damaged("it refers to a file that the dataset does not have");
     bad_.push_back({.place = {.file = files_[file], .line = bad.at("line").get<int64_t>()},
                     .what = bad.at("what").get<std::string>()});
     begin = end + 1;
   }
-  if (json.at("bad").get<size_t>() != bad_.size()) fail_damaged("bad.jsonl has another count of lines");
+  if (json.at("bad").get<size_t>() != bad_.size()) fail_damaged("bad.jsonl has the wrong number of lines");
 }
 
 void SampleStore::check_samples() const {
@@ -91,18 +91,18 @@ void SampleStore::check_samples() const {
     return file.bytes() % bytes == 0 && file.bytes() / bytes == count;
   };
   if (!holds(tokens_file_, tokens_, sizeof(uint32_t)) || !holds(samples_file_, samples_, sizeof(Record))) {
-    fail_damaged("tokens.bin or samples.bin has another size");
+    fail_damaged("tokens.bin or samples.bin has the wrong size");
   }
-  if (!has_checksum(samples_file_, samples_checksum_)) fail_damaged("samples.bin has another checksum");
+  if (!has_checksum(samples_file_, samples_checksum_)) fail_damaged("samples.bin has the wrong checksum");
   if (tokens_file_.bytes() < kScanBytes && !has_checksum(tokens_file_, tokens_checksum_)) {
-    fail_damaged("tokens.bin has another checksum");
+    fail_damaged("tokens.bin has the wrong checksum");
   }
   int64_t end = 0;
   for (int64_t sample = 0; sample < samples_; ++sample) {
     end += std::ssize(entries(sample));
     place(sample);
   }
-  if (end != tokens_) fail_damaged("the last sample ends elsewhere");
+  if (end != tokens_) fail_damaged("the last sample does not end at the last token");
 }
 
 const SampleStore::Record& SampleStore::record(int64_t sample) const {

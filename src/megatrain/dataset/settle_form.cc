@@ -41,8 +41,7 @@ class UnusedColumns {
     std::vector<std::string> texts;
     for (const auto& [key, where] : places_) texts.push_back(fmt::format("{} ({})", printable(key), where));
     log_warn(
-        fmt::format("the dataset {} has text in columns that are not used: {}; name the ones that are meant in "
-                    "{}, or leave them out",
+        fmt::format("the dataset {} has text in columns that are not used: {}; name those to use in {}, or remove them",
                     dataset.name, fmt::join(texts, ", "), dataset.columns.named_in));
   }
 
@@ -120,9 +119,9 @@ std::optional<SampleForm> settle_form(const Dataset& dataset, std::vector<Sample
   if (form) return form;
   if (first.empty()) return SampleForm::settle(DatasetForm::text, {}, Json::object());
   fail_input(
-      fmt::format("the form of the dataset {} cannot be told: {}; expected {}, or give the form and the names of "
-                  "the columns.",
-                  dataset.name, first, known_forms()));
+      fmt::format("cannot detect the format of {}: {}; expected {}. For other columns, name them, as in data.train: "
+                  "[{{path: {}, columns: {{prompt: NAME, response: NAME}}}}], or columns: {{text: NAME}}.",
+                  dataset.name, first, known_forms(), dataset.name));
 }
 
 }  // namespace megatrain

@@ -85,13 +85,12 @@ void check_shards(const std::string& folder, const std::vector<std::string>& fil
     if (missing.empty() && beyond.empty()) continue;
     if (missing.empty())
       fail_input(
-          fmt::format("the folder {} has more shards than the {} that their names count; too many: {}; they may be "
-                      "another set's: remove those that do not belong here, or give those to use by their paths.",
+          fmt::format("the folder {} has more shards than the {} in their names; extra: {}; they may belong to another "
+                      "set: remove them, or give the paths of those to use.",
                       folder, count, some_of(beyond)));
     fail_input(
-        fmt::format("the folder {} has {} of {} shards, as their names count them; missing: {}; add the missing files, "
-                    "or give those "
-                    "to use by their paths.",
+        fmt::format("the folder {} has {} of {} shards, by their names; missing: {}; add the missing files, or give "
+                    "the paths of those to use.",
                     folder, count - static_cast<int64_t>(missing.size()), count, some_of(missing)));
   }
 }

@@ -109,7 +109,7 @@ std::string candidates(const std::vector<Split>& splits, std::span<const SplitWo
     if (!placed) files.push_back(file);
   }
   std::stable_partition(files.begin(), files.end(), has_wanted_word);
-  return files.empty() ? "" : "; of no split: " + some_of(files);
+  return files.empty() ? "" : "; in no split: " + some_of(files);
 }
 
 }  // namespace
@@ -142,10 +142,9 @@ void keep_split(const std::string& folder, DatasetUse use, Dataset& dataset) {
     return;
   }
   fail_input(fmt::format(
-      "the folder {} has no {} split: by their names its files are {}{}; give the files or folders to {} by "
-      "their paths.",
-      folder, use == DatasetUse::train ? "train" : "validation or test", shown(splits),
-      candidates(splits, wanted, dataset), use == DatasetUse::train ? "train on" : "evaluate on"));
+      "the folder {} has no {} split: its file names say {}{}; give the paths of the files or folders to {}.", folder,
+      use == DatasetUse::train ? "train" : "validation or test", shown(splits), candidates(splits, wanted, dataset),
+      use == DatasetUse::train ? "train on" : "evaluate on"));
 }
 
 }  // namespace megatrain

@@ -50,8 +50,8 @@ std::optional<Input> examine(const Dataset& dataset, const TokenizeOptions& opti
   std::filesystem::create_directories(memory, error);
   if (error) {
     fail_io(
-        fmt::format("cannot create {}: {}; name a directory that can be written in {} (without it, tokenised data is "
-                    "kept below XDG_CACHE_HOME or ~/.cache).",
+        fmt::format("cannot create {}: {}; set {} to a writable directory (by default, tokenised data is kept below "
+                    "XDG_CACHE_HOME or ~/.cache).",
                     memory, error.message(), options.cache_key));
   }
   Input input;
@@ -113,8 +113,7 @@ void check_bad(const std::vector<BadSample>& bad, int64_t skip_bad) {
   if (count <= skip_bad) return;
   const std::string first = sentence_of(bad.front());
   if (skip_bad == 0 && count == 1) fail_input(first + ".");
-  fail_input(
-      fmt::format("{}. It is the first of {} bad samples so far, and {} may be skipped.", first, count, skip_bad));
+  fail_input(fmt::format("{}. It is the first of {} bad samples so far; {} may be skipped.", first, count, skip_bad));
 }
 
 std::vector<BadSample> named(const std::vector<BadRecord>& records, const Dataset& dataset) {
@@ -129,11 +128,11 @@ std::vector<BadSample> named(const std::vector<BadRecord>& records, const Datase
 // Reports that there is no sample to train on.
 [[noreturn]] void fail_empty(const Dataset& dataset, const std::vector<BadSample>& bad) {
   constexpr size_t kShown = 3;
-  if (bad.empty()) fail_input(fmt::format("the dataset {} has no sample; give files that hold some.", dataset.name));
+  if (bad.empty()) fail_input(fmt::format("the dataset {} has no samples; give files that have some.", dataset.name));
   std::string reasons;
   for (size_t i = 0; i < std::min(bad.size(), kShown); ++i) reasons += (i == 0 ? "" : "; ") + sentence_of(bad[i]);
   if (bad.size() > kShown) reasons += fmt::format("; and {} more", bad.size() - kShown);
-  fail_input(fmt::format("the dataset {} has no good sample; all {} are bad: {}.", dataset.name, bad.size(), reasons));
+  fail_input(fmt::format("the dataset {} has no good samples; all {} are bad: {}.", dataset.name, bad.size(), reasons));
 }
 
 // Encodes blocks on several threads and returns them in order.
@@ -283,7 +282,7 @@ void check_unchanged(const Input& input) {
   for (size_t i = 0; i < input.files.size(); ++i) {
     const std::string& path = input.files[i].path;
     if (stamp_of(path) == input.contents[i].stamp) continue;
-    fail_input(fmt::format("{} changed while it was tokenised; try again when nothing writes to it.", path));
+    fail_input(fmt::format("{} changed while it was being tokenised; try again when nothing writes to it.", path));
   }
 }
 
@@ -294,7 +293,7 @@ TrainOn train_on(std::string_view word) {
   if (word == "last") return TrainOn::last;
   if (word == "all") return TrainOn::all;
   fail_config(
-      fmt::format("\"{}\" is nothing to train on; expected assistant (every answer), last (the last answer) or "
+      fmt::format("\"{}\" is not a choice of train_on; expected assistant (every answer), last (the last answer) or "
                   "all (every token).",
                   word));
 }
@@ -339,7 +338,7 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
     std::error_code error;
     std::filesystem::create_directory(partial, error);
     if (error)
-      fail_io(fmt::format("cannot create {}: {}; check the disk, or name another directory in {}.", partial,
+      fail_io(fmt::format("cannot create {}: {}; check the disk, or set {} to another directory.", partial,
                           error.message(), options.cache_key));
     DirectoryLock lock(partial);
     while (!lock.try_lock()) {
@@ -351,7 +350,7 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
     unsaved.created();
     if (auto store = find_store()) return store;  // another process made it before we got the lock
     if (!damage.empty()) {
-      log_warn(fmt::format("the tokenised samples in {} are damaged ({}); they are made again", complete, damage));
+      log_warn(fmt::format("the tokenised samples in {} are damaged ({}) and will be rebuilt", complete, damage));
       remove_damaged_store(complete);
     }
     SampleWriter writer(partial);
