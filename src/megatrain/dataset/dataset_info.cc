@@ -41,7 +41,7 @@ struct Refusal {
 constexpr Refusal kRefused[] = {
     {"ms_hub_url", "names a dataset on a hub; download it and give its files as \"file_name\""},
     {"om_hub_url", "names a dataset on a hub; download it and give its files as \"file_name\""},
-    {"cloud_file_name", "names a file elsewhere; download it and give it as \"file_name\""},
+    {"cloud_file_name", "names a remote file; download it and give it as \"file_name\""},
     {"script_url", "names a program that loads the dataset; write the dataset to a file and give it as \"file_name\""},
     {"num_samples", "asks for a random part of the dataset; write that part to a file"},
     {"chosen", "is a column of preferences; preference training is not supported"},

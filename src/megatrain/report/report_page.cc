@@ -39,7 +39,7 @@ std::string memory(const ReportData& d) {
   if (largest == 0) return "<section id=\"memory\"></section>\n";
   std::string text = "<section id=\"memory\"><h2>Memory by tier</h2>\n";
   if (d.aliased)
-    text += "<p>The device is the CPU: its memory is host memory too, so the host's peak holds both.</p>\n";
+    text += "<p>The device is the CPU: its memory is host memory too, so the host's peak includes both.</p>\n";
   for (const TierMemory& tier : d.memory) text += memory_figure(tier, largest);
   return text + "</section>\n";
 }

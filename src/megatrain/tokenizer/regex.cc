@@ -164,7 +164,7 @@ void TokenizerRegex::find_all(std::string_view text, std::vector<ByteRange>& mat
     } else if (result == PCRE2_ERROR_PARTIAL) {
       window *= 2;
       looked_at += reach - from;
-      if (looked_at > kLooksPerCode * codes) fail_on(text, "it looks at the same characters too often");
+      if (looked_at > kLooksPerCode * codes) fail_on(text, "it backtracks too much");
       continue;
     } else if (result == PCRE2_ERROR_NOMEMORY) {
       throw std::bad_alloc();

@@ -79,7 +79,8 @@ void Tokenizer::read_post_processor(const TokenizerNode& node) {
     for (const TokenizerNode& item : step.at("single").items()) {
       TemplatePart part;
       if (item.has("Sequence")) {
-        if (item.at("Sequence").text("id") != "A") item.unsupported("a second text in the template of one");
+        if (item.at("Sequence").text("id") != "A")
+          item.unsupported("a second sequence in the template for a single text");
         part.text = true;
       } else {
         const std::string name = item.at("SpecialToken").text("id");

@@ -26,8 +26,8 @@ bool has_generation(const Body& body) {
 
 Template::Template(const std::string& source, std::string name) : name_(std::move(name)) {
   if (source.size() > kMaxSourceBytes) {
-    fail_input(fmt::format("{} has {} bytes, and a chat template may have {}; check that it is the right file.", name_,
-                           source.size(), kMaxSourceBytes));
+    fail_input(fmt::format("{} has {} bytes, but a chat template may have at most {}; check that it is the right file.",
+                           name_, source.size(), kMaxSourceBytes));
   }
   if (!is_valid_utf8(source)) fail_input(fmt::format("{} is not valid UTF-8; a chat template has to be.", name_));
   try {
