@@ -49,7 +49,7 @@ void expect_non_finite(const std::string& tensor, float value, const Words& more
   const Outcome outcome = megatrain(words);
   EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::non_finite)) << outcome.err;
   for (const char* part : {"step 1: ", "loss is not finite in sequence 0 of ", "/tokens.bin, sequence 2 of ",
-                           "start again: there is no checkpoint yet"})
+                           "start again: there is no checkpoint"})
     EXPECT_NE(outcome.err.find(part), std::string::npos) << "no '" << part << "' in: " << outcome.err;
   EXPECT_EQ(outcome.out, "");
   for (const char* name : {"model", "hash.json", "checkpoints"})
@@ -310,7 +310,7 @@ TEST(BadConfig, AModelInsideItsOwnRunDirectory) {
     expect_refusal(words, ExitCode::bad_config, {"model.path", "run_dir"});
   }
   expect_refusal({"train", place.config(), "--model.path=" + place.run() + "/model", "--run_dir=" + place.path()},
-                 ExitCode::bad_config, {"run_dir", "no run of megatrain"});
+                 ExitCode::bad_config, {"run_dir", "not a megatrain run"});
   EXPECT_EQ(listing(place.path()), before);
   succeed({"train", place.config(), "--model.path=" + place.run() + "/model", "--run_dir=" + place.run() + "-2"});
 }

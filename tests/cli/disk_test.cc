@@ -139,7 +139,7 @@ TEST(DiskTier, ADiskThatTakesNoMoreHalfWayEndsTheRunAndTheLastCheckpointIsGood) 
   const Outcome outcome = process.wait();
   EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::io)) << outcome.err;
   for (const std::string part : {"cannot write", "megatrain-scratch", "at byte",
-                                 ". Then go on from the checkpoint of step ", "/config.resolved.yaml --resume'"})
+                                 ". Then resume from the checkpoint of step ", "/config.resolved.yaml --resume'"})
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << ": " << outcome.err;
   EXPECT_TRUE(listing(place.scratch()).empty());
   expect_exact_resume(place, saved);
@@ -155,7 +155,7 @@ TEST(DiskTier, ADriveThatFlipsBitsEndsTheRunAndTheLastCheckpointIsGood) {
   const Outcome outcome = process.wait();
   EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::io)) << outcome.err;
   for (const std::string part :
-       {"changed", "megatrain-scratch", "at byte", ". Then go on from the checkpoint of step ", "--resume'"})
+       {"changed", "megatrain-scratch", "at byte", ". Then resume from the checkpoint of step ", "--resume'"})
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << ": " << outcome.err;
   expect_exact_resume(place, saved);
 }

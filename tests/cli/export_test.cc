@@ -60,7 +60,7 @@ TEST(Export, OfAFinishedRunWithoutCheckpointIsItsModel) {
   succeed({"export", place.run(), "--out", place / "copy"});
   EXPECT_EQ(weights_hash(place / "copy"), weights_hash(place.run() + "/model"));
   const Outcome outcome = succeed({"export", place.run(), "--out", place / "wide", "--dtype=fp32"});
-  EXPECT_NE(outcome.err.find("does not bring the fp32 master back"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("does not restore the fp32 master"), std::string::npos) << outcome.err;
 }
 
 TEST(Export, TakesTheFinishedModelWhenTheLastCheckpointIsOlder) {

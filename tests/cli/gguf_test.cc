@@ -69,7 +69,7 @@ TEST(ExportGguf, RefusesWhatItWouldNotObey) {
   refused({"export", place.model, "--gguf", "f32"}, 2, "needs --out FILE.gguf");
   refused({"export", place.model, "--gguf", "f32", "--out", "-"}, 2, "cannot be written to standard output");
   refused({"export", place.model, "--out", "-"}, 2, "cannot be written to standard output");
-  refused({"export", place.model, "--gguf", "f32", "--out", place / "no/x.gguf"}, 2, "is no folder");
+  refused({"export", place.model, "--gguf", "f32", "--out", place / "no/x.gguf"}, 2, "is not a folder");
   write_bytes(place / "there.gguf", "mine");
   refused({"export", place.model, "--gguf", "f32", "--out", place / "there.gguf"}, 2, "already exists");
   EXPECT_EQ(read_bytes(place / "there.gguf"), "mine");

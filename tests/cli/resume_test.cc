@@ -239,7 +239,7 @@ TEST(Resume, IsRefusedWhenTheOnlyCheckpointIsDamaged) {
     damage(newest_checkpoint_of(place.run()));
     const std::string before = read_bytes(place.run() + "/metrics.jsonl");
     expect_refusal({"train", place.config(), "--resume", "--steps=6"}, ExitCode::corrupt_checkpoint,
-                   {"step-00000004", "no whole checkpoint"});
+                   {"step-00000004", "no intact checkpoint"});
     EXPECT_EQ(read_bytes(place.run() + "/metrics.jsonl"), before);
     EXPECT_EQ(listing(place.run() + "/checkpoints"), (std::set<std::string>{"step-00000004"}));
   }

@@ -118,7 +118,7 @@ TEST(Signals, SigusrSavesAndTheRunGoesOn) {
   const Outcome outcome = process.wait();
   EXPECT_EQ(outcome.code, 128 + SIGTERM) << outcome.err;
   EXPECT_TRUE(has(outcome.err, "SIGUSR1: ")) << outcome.err;
-  EXPECT_TRUE(has(outcome.err, ", as SIGUSR1 asked; the run goes on")) << outcome.err;
+  EXPECT_TRUE(has(outcome.err, ", as SIGUSR1 asked; the run continues")) << outcome.err;
   EXPECT_EQ(listing(place.run() + "/checkpoints").size(), 1u) << "checkpoint.keep holds for these too";
   const json ended = hash_of(place.run());
   succeed({"train", place.config(), "--steps=" + ended.at("step").dump(), "--run_dir=" + (place / "straight")});

@@ -229,7 +229,7 @@ TEST(Train, AFolderThatIsNoRunIsRefusedAndItsModelStays) {
   for (const Words& words : {Words{"train", place.config()}, Words{"demo", "--steps=1"}}) {
     Words given = words;
     given.push_back("--run_dir=" + (place / "mine"));
-    expect_refusal(given, ExitCode::bad_config, {place / "mine", "model", "no run of megatrain", "--run_dir=DIR"});
+    expect_refusal(given, ExitCode::bad_config, {place / "mine", "model", "not a megatrain run", "--run_dir=DIR"});
   }
   EXPECT_EQ(read_bytes(place / "mine/model/model.safetensors"), weights);
   EXPECT_EQ(listing(place / "mine"), (std::set<std::string>{"model"}));

@@ -393,7 +393,7 @@ TEST(Checkpoint, WhenTheNewestIsDamagedTheNextOlderIsRestoredAndNothingRemoved) 
     EXPECT_EQ(checkpoints.restore_newest(restored.records(), 1).step, 2);
     const std::string log = testing::internal::GetCapturedStderr();
     EXPECT_NE(log.find("step-00000004: the checkpoint is damaged"), std::string::npos) << log;
-    EXPECT_NE(log.find("goes on from the older " + folder_of(run, 2)), std::string::npos) << log;
+    EXPECT_NE(log.find("resuming from the older " + folder_of(run, 2)), std::string::npos) << log;
     EXPECT_EQ(restored.hash(), older.hash());
     EXPECT_EQ(checkpoints_of(run), (std::set<std::string>{"step-00000002", "step-00000004"}));
     save(checkpoints, 3, restored);  // makes space for itself, but not by removing the damaged one
@@ -421,7 +421,7 @@ TEST(Checkpoint, WhenAllAreDamagedThatIsSaidAndNothingStartsOver) {
   save(run, 4, state);
   flip(folder_of(run, 2) + "/checkpoint.json", 20);
   flip(folder_of(run, 4) + "/state.safetensors", 20);
-  expect_error(ExitCode::corrupt_checkpoint, {"no whole checkpoint", "step-00000004"},
+  expect_error(ExitCode::corrupt_checkpoint, {"no intact checkpoint", "step-00000004"},
                [&] { Checkpoints(run.path(), 1).restore_newest(state.records(), 1); });
   EXPECT_EQ(checkpoints_of(run), (std::set<std::string>{"step-00000002", "step-00000004"}));
 }
@@ -431,7 +431,8 @@ TEST(Checkpoint, OfAnotherModelIsNotCalledDamagedAndTheDifferenceIsNamed) {
   State two(DType::bf16, 5, 2), three(DType::bf16, 5, 3);
   const auto restore = [&](State& state) { Checkpoints(run.path(), 1).restore_newest(state.records(), 1); };
   save(run, 2, two);
-  expect_error(ExitCode::bad_config, {"step-00000002", "no tensor model.layers.2.", "another model", "is whole"},
+  expect_error(ExitCode::bad_config,
+               {"step-00000002", "no tensor model.layers.2.", "another model", "not look damaged"},
                [&] { restore(three); });
   save(run, 3, three);
   expect_error(ExitCode::bad_config, {"step-00000003", "a tensor \"model.layers.2."}, [&] { restore(two); });

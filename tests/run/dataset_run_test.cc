@@ -97,7 +97,7 @@ TEST_F(DatasetRun, StepsPastTheEndAreRefusedWhereEpochsSayWhereThatIs) {
   for (StepSet* set : {&config.trace, &config.dump.grads, &config.dump.state}) {
     set->ranges = {{steps, steps + 1}};
     const std::string said = refused_with(ExitCode::bad_config, [&] { run_training(config, {}); });
-    EXPECT_NE(said.find(fmt::format("names step {}, and the run has", steps + 1)), std::string::npos) << said;
+    EXPECT_NE(said.find(fmt::format("names step {}, but the run has", steps + 1)), std::string::npos) << said;
     *set = {};
   }
 }
@@ -168,7 +168,7 @@ TEST_F(DatasetRun, ResumedBehindTheStepsOfADumpOrATraceItSaysThatTheyAreNotWritt
   const std::string said = logged_by([&] { run_training(config, {}); });
   for (const char* key : {"trace", "dump.grads"})
     EXPECT_NE(
-        said.find(fmt::format("{} has no effect: it names step 3, and the run goes on behind step {}", key, epoch)),
+        said.find(fmt::format("{} has no effect: it names step 3, but the run resumes after step {}", key, epoch)),
         std::string::npos)
         << said;
   EXPECT_EQ(said.find("dump.state has no effect"), std::string::npos) << "it was written before: " << said;

@@ -101,9 +101,9 @@ TEST(DiskNeed, WhereFewerCheckpointsCannotStayTheRemedyIsToSaveNone) {
   const auto remedy = [](const std::string& text) {
     return disk_problem(disk_need(run("run_dir: /big/run\n" + text), model(), {}, 3), two_disks(1, 0));
   };
-  EXPECT_NE(remedy("checkpoint: {every: 3}\n").find("give checkpoint.every: 0, so that signals"), std::string::npos);
+  EXPECT_NE(remedy("checkpoint: {every: 3}\n").find("set checkpoint.every: 0 to save"), std::string::npos);
   const std::string theirs = remedy("save_steps: 500\nsave_total_limit: 9\nconventions: transformers\n");
-  EXPECT_NE(theirs.find("give --checkpoint.every=0, so that signals alone save"), std::string::npos) << theirs;
+  EXPECT_NE(theirs.find("set --checkpoint.every=0 to save"), std::string::npos) << theirs;
 }
 
 TEST(DiskNeed, TellsWhetherACheckpointThatASignalAsksForWouldFit) {

@@ -248,7 +248,7 @@ TEST(RunDirectory, AFolderThatIsNoRunIsRefusedByWhatIsInItAndLeftAlone) {
     fs::create_directories(run);
     write_bytes(run + "/" + name, "mine");
     for (const bool resume : {false, true})
-      expect_error(ExitCode::bad_config, {run, name, "no run of megatrain", "--run_dir"},
+      expect_error(ExitCode::bad_config, {run, name, "not a megatrain run", "--run_dir"},
                    [&] { RunDirectory(run, resume).make(); });
     EXPECT_EQ(listing(run), (std::set<std::string>{name}));
     EXPECT_EQ(read_bytes(run + "/" + name), "mine");
@@ -296,7 +296,7 @@ TEST(RunDirectory, WhatALinkLeadsToIsMovedBesideItsPlaceAndTheLinkStays) {
   RunDirectory owner(link, false);
   testing::internal::CaptureStderr();
   owner.make();
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("--run_dir=" + real + ".1 goes on with it"), std::string::npos);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("--run_dir=" + real + ".1 resumes it"), std::string::npos);
   EXPECT_TRUE(fs::is_symlink(link));
   EXPECT_EQ(listing(real), (std::set<std::string>{"lock"}));
   EXPECT_EQ(listing(real + ".1"), (std::set<std::string>{"checkpoints", "config.resolved.yaml"}));

@@ -246,8 +246,7 @@ TEST_F(RunTest, ARunWhoseDirectoryIsMovedEndsAndWritesNothingIntoAnothers) {
     std::filesystem::create_directory(c.run_dir);
     write_bytes(c.run_dir + "/theirs", "mine");
   };
-  expect_error(ExitCode::io, {c.run_dir, "moved or replaced", "DIR being its place now"},
-               [&] { run_training(c, hooks); });
+  expect_error(ExitCode::io, {c.run_dir, "moved or replaced", "DIR is its place now"}, [&] { run_training(c, hooks); });
   EXPECT_EQ(listing(c.run_dir), (std::set<std::string>{"theirs"}));
   EXPECT_EQ(listing(directory_ / "moved/checkpoints"), (std::set<std::string>{"step-00000001"}));
 }
@@ -268,17 +267,17 @@ TEST_F(RunTest, AnErrorOfTheDiskSaysFromWhichCheckpointToGoOnOrThatThereIsNone) 
     }
     return std::string("accepted");
   };
-  const std::string mend = "the disk has broken; mend it", none = ". Then start again: there is no checkpoint yet";
+  const std::string mend = "the disk has broken; mend it", none = ". Then start again: there is no checkpoint";
   EXPECT_TRUE(failing(3, ExitCode::io).starts_with(mend + none));
   c.checkpoint.every = 2;
   EXPECT_TRUE(failing(2, ExitCode::io).starts_with(mend + none)) << "the checkpoint comes behind the hook";
   const std::string go_on =
-      fmt::format("{}. Then go on from the checkpoint of step 2 with 'megatrain train {} --resume'", mend,
+      fmt::format("{}. Then resume from the checkpoint of step 2 with 'megatrain train {} --resume'", mend,
                   c.run_dir + "/config.resolved.yaml");
   EXPECT_EQ(failing(3, ExitCode::io), go_on);
   c.resume = true;
   EXPECT_EQ(failing(3, ExitCode::io), go_on) << "the checkpoint that it began with";
-  EXPECT_EQ(failing(3, ExitCode::non_finite), mend + ". Then go on from the checkpoint of step 2 with --resume");
+  EXPECT_EQ(failing(3, ExitCode::non_finite), mend + ". Then resume from the checkpoint of step 2 with --resume");
   EXPECT_EQ(failing(3, ExitCode::bad_input), mend + ".");
 }
 
@@ -301,7 +300,8 @@ TEST_F(RunTest, FilesThatAreRemovedUnderARunEndItWithASentenceAndTheModelIsThere
     if (metrics.step != 2) return;
     for (const std::string& name : listing(c.run_dir)) std::filesystem::remove_all(c.run_dir + "/" + name);
   };
-  expect_error(ExitCode::io, {"metrics.jsonl", "config.resolved.yaml", "removed from " + c.run_dir, "model is whole"},
+  expect_error(ExitCode::io,
+               {"metrics.jsonl", "config.resolved.yaml", "removed from " + c.run_dir, "model is complete"},
                [&] { run_training(c, hooks); });
   EXPECT_TRUE(listing(c.run_dir).contains("model"));
 }

@@ -34,7 +34,7 @@ std::string describe_lost(const std::string& run_dir) {
 // its step. Returns nothing when there is no best.json: eval.jsonl alone may have lost the line of best/'s step.
 std::optional<BestModel> describe(const std::string& run_dir, const std::optional<BestRecord>& record) {
   if (!record) {
-    log_warn(fmt::format("{} is not there, so nothing says which step {} is of; it is used only where it is named",
+    log_warn(fmt::format("{} is not there, so the step of {} is unknown; it is used only if you name it",
                          best_record_path(run_dir), best_of(run_dir)));
     return {};
   }
@@ -42,8 +42,7 @@ std::optional<BestModel> describe(const std::string& run_dir, const std::optiona
   if (!loss) loss = Evaluations(run_dir + "/eval.jsonl", 0).loss_of(record->step);
   if (loss) return BestModel{.path = best_of(run_dir), .step = record->step, .loss = *loss, .data = record->data};
   log_warn(
-      fmt::format("neither {} nor eval.jsonl has the loss of step {}, which {} is of; it is used only where it is "
-                  "named",
+      fmt::format("neither {} nor eval.jsonl has the loss of step {}, the step of {}; it is used only if you name it",
                   best_record_path(run_dir), record->step, best_of(run_dir)));
   return {};
 }
@@ -90,7 +89,7 @@ std::optional<BestModel> resumed_best_model(const std::string& run_dir) {
     return describe(run_dir, record);
   } catch (const Error& error) {
     log_warn(
-        fmt::format("{}. The run goes on without it: the next evaluation writes its model to {}, whatever the loss",
+        fmt::format("{}. The run continues without it: the next evaluation writes its model to {}, whatever the loss",
                     sentence_of(error), best_of(run_dir)));
     return {};
   }

@@ -28,9 +28,9 @@ nlohmann::json read_sealed(const std::string& path, const std::string& run_dir) 
     document = read_json_file(path);
   } catch (const Error& error) {
     if (error.code() != ExitCode::bad_input) throw;
-    fail_damaged(path, run_dir, "it is no JSON document");
+    fail_damaged(path, run_dir, "it is malformed JSON");
   }
-  if (!seal_holds(document)) fail_damaged(path, run_dir, "it does not have the checksum that it names");
+  if (!seal_holds(document)) fail_damaged(path, run_dir, "its checksum does not match");
   return document;
 }
 
@@ -72,10 +72,10 @@ std::optional<BestRecord> read_best_record(const std::string& run_dir) {
   if (!both.contains("next")) fail_damaged(pending, run_dir, "it does not name the next model");
   const BestRecord next = from_json(both.at("next"), pending, run_dir);
   if (next.weights == weights) return next;
-  fail_input(fmt::format(
-      "{}/best is damaged: its weights are of no model that {} names; move it away, or bring it back from a "
-      "copy",
-      run_dir, pending));
+  fail_input(
+      fmt::format("{}/best is damaged: its weights match no model that {} names; move it away, or bring it back from a "
+                  "copy",
+                  run_dir, pending));
 }
 
 void begin_best_record(const std::string& run_dir, const BestRecord& next) {

@@ -74,7 +74,7 @@ class Description {
   }
 
   int64_t version() const {
-    if (!document_.is_object()) fail_damaged(path_, "checkpoint.json is no object");
+    if (!document_.is_object()) fail_damaged(path_, "checkpoint.json is not a JSON object");
     if (!document_.contains("checksum") && !document_.contains("version")) {
       for (const auto& [key, value] : document_.items()) {
         if (key != "step" && key != "identity" && key != "types" && key != "state")
@@ -82,13 +82,14 @@ class Description {
       }
       return 1;
     }
-    if (!seal_holds(document_)) fail_damaged(path_, "checkpoint.json does not have the checksum that it names");
+    if (!seal_holds(document_)) fail_damaged(path_, "the checksum of checkpoint.json does not match");
     const int64_t version = number("version", document_);
     if (version < 2) refuse("version", "at least 2");
     if (version > kCheckpointVersion) {
-      fail_input(fmt::format(
-          "{} is a checkpoint of version {}, where this megatrain reads up to {}; use the megatrain that wrote it",
-          path_, version, kCheckpointVersion));
+      fail_input(
+          fmt::format("{} is a checkpoint of version {}, but this megatrain reads versions up to {}; use the megatrain "
+                      "that wrote it",
+                      path_, version, kCheckpointVersion));
     }
     return version;
   }
@@ -134,7 +135,7 @@ class Description {
 
   std::string text(const char* key, const json& object) const {
     const json& value = field(key, object);
-    if (!value.is_string()) refuse(key, "a text");
+    if (!value.is_string()) refuse(key, "a string");
     return value.get<std::string>();
   }
 
@@ -142,7 +143,7 @@ class Description {
     for (const DType type : {DType::f32, DType::bf16, DType::f16}) {
       if (value.is_string() && value.get<std::string>() == dtype_name(type)) return type;
     }
-    refuse("types", "types of tensors that megatrain has");
+    refuse("types", "tensor types that megatrain supports");
   }
 
   [[noreturn]] void refuse(const char* key, const std::string& expected) const {
@@ -159,10 +160,10 @@ void check_same_model(const Checkpoint& checkpoint, const std::vector<LayerRecor
   const ModelFiles state(checkpoint.state_file());
   std::set<std::string> known;
   const auto fail_other = [&](const std::string& difference) {
-    fail_config(fmt::format(
-        "{} is a checkpoint of another model: {}. The checkpoint itself is whole as far as that shows; give "
-        "the config.json and the frozen tensors that it was made with, or start a new run_dir",
-        checkpoint.path, difference));
+    fail_config(
+        fmt::format("{} is a checkpoint of another model: {}. The checkpoint itself does not look damaged; use the "
+                    "config.json and the frozen tensors that it was made with, or start a new run_dir",
+                    checkpoint.path, difference));
   };
   for (const TensorDeclaration& tensor : stored_tensors(records)) {
     const StoredTensor* stored = state.find(tensor.name);
@@ -177,7 +178,7 @@ void check_same_model(const Checkpoint& checkpoint, const std::vector<LayerRecor
   }
   for (const StoredTensor* stored : state.tensors()) {
     if (!known.contains(stored->name))
-      fail_other(fmt::format("it has a tensor {}, which this run's model has not", printable(stored->name)));
+      fail_other(fmt::format("it has a tensor {}, which this run's model does not have", printable(stored->name)));
   }
 }
 

@@ -56,8 +56,8 @@ void remove_checkpoint(const std::string& path) {
     if (removed != path) rename_path(path, removed);
     fs::remove_all(removed);
   } catch (const std::exception& error) {
-    log_warn(fmt::format("could not remove the old checkpoint {}: {}; remove it to have its space back", path,
-                         error.what()));
+    log_warn(
+        fmt::format("could not remove the old checkpoint {}: {}; remove it to free its space", path, error.what()));
   }
 }
 
@@ -88,7 +88,7 @@ void recover_checkpoints(const std::string& run_dir) {
       const std::string former = replace_directory(path, whole, whole + kRemovedSuffix);
       sync_directory(folder(run_dir));
       if (!former.empty()) remove_checkpoint(former);
-      log_info(fmt::format("{} was complete but for its name, as a run was killed; it is {} now", path, whole));
+      log_info(fmt::format("{} was complete except for its name, because a run was killed; it is {} now", path, whole));
     } else {
       remove_checkpoint(path);
       log_info(fmt::format("removed {}, which a killed run left{}", path, damage.empty() ? "" : " half-written"));
@@ -116,7 +116,7 @@ std::optional<Checkpoint> Checkpoints::newest() {
   if (all.empty()) return {};
   fail(ExitCode::corrupt_checkpoint,
        fmt::format(
-           "{} has no whole checkpoint to go on from ({} damaged, the newest {}); bring one back from a copy, or "
+           "{} has no intact checkpoint to resume from ({} damaged, the newest {}); bring one back from a copy, or "
            "start again without --resume, which moves this run aside",
            run_dir_, damaged_.size(), all.back().second));
 }
@@ -135,7 +135,7 @@ Checkpoint Checkpoints::restore_newest(std::vector<LayerRecord>& records, int th
       continue;
     }
     if (!damaged_.empty())
-      log_warn(fmt::format("{} is damaged and stays as it is; the run goes on from the older {}", *damaged_.rbegin(),
+      log_warn(fmt::format("{} is damaged and stays as it is; resuming from the older {}", *damaged_.rbegin(),
                            checkpoint->path));
     if (checkpoint->version < kExactCheckpointVersion)
       log_info(

@@ -37,7 +37,7 @@ std::string damage_of(const std::string& path, const std::string& wrote) {
   const fs::file_status status = fs::status(path, none);
   if (!fs::exists(status)) return path + " is gone";
   if (!fs::is_regular_file(status))
-    return fmt::format("{} is {}, where a file is expected", path,
+    return fmt::format("{} is {}, expected a file", path,
                        fs::is_directory(status) ? "a folder" : "a pipe, a socket or a device");
   if (wrote.empty() || checksum_of(path) == wrote) return "";
   return fmt::format("{} is damaged: it is not the file that the run wrote", path);
@@ -98,11 +98,11 @@ std::string companion_damage(const std::string& run_dir) {
   std::error_code none;
   const fs::file_status status = fs::status(folder, none);
   if (!fs::exists(status)) return folder + " is gone";
-  if (!fs::is_directory(status)) return folder + " is a file, where the run keeps its tokenizer's files in a folder";
+  if (!fs::is_directory(status)) return folder + " is a file, expected the folder of the run's tokenizer files";
   const std::string path = record_path(run_dir);
   if (!can_read(path)) return damage_of(folder + "/config.json", "");
   const std::optional<Checksums> checksums = read_record(path);
-  if (!checksums) return fmt::format("{} is damaged: it does not have the checksum that it names", path);
+  if (!checksums) return fmt::format("{} is damaged: its checksum does not match", path);
   return first_damage(folder, *checksums);
 }
 

@@ -115,10 +115,9 @@ void add_checkpoints(const TrainConfig& config, int64_t steps, DiskNeed& need) {
                            there > 0 ? fmt::format(", of which {} are there", format_bytes(there_bytes)) : ""),
        .directory = config.run_dir,
        .bytes = std::max<int64_t>(0, bytes - there_bytes),
-       .remedy =
-           keep > 1 && count > 2  // count is 2 even at the minimum: one kept and one being written
-               ? fmt::format("lower {}", config.names("checkpoint.keep"))
-               : fmt::format("give {}, so that signals alone save", config.names.setting("checkpoint.every", "0"))});
+       .remedy = keep > 1 && count > 2  // count is 2 even at the minimum: one kept and one being written
+                     ? fmt::format("lower {}", config.names("checkpoint.keep"))
+                     : fmt::format("set {} to save only on a signal", config.names.setting("checkpoint.every", "0"))});
 }
 
 // The parts that share a file system, as indices into DiskNeed::parts.
@@ -195,7 +194,7 @@ DiskNeed disk_need(const TrainConfig& config, const ModelConfig& model, const Te
   add(fmt::format("the tokenizer's files {}", format_bytes_up(companions)), companions > 0 ? 1 : 0, companions, "");
   add(fmt::format("the model {}", format_bytes_up(exported)), 1, exported, "choose a run_dir on a larger disk");
   if (config.eval.keep_best)  // a better model is written beside the old one
-    add(fmt::format("the best model twice for a moment {}", format_bytes_up(2 * exported)), 2, exported,
+    add(fmt::format("{} while the best model is replaced (two copies)", format_bytes_up(2 * exported)), 2, exported,
         fmt::format("leave {} out", config.names("eval.keep_best")));
   if (scratch_bytes > 0 && !config.memory.nvme_path.empty())  // `plan --disk` assumes a drive without a path
     need.parts.push_back({.what = fmt::format("state on disk {}", format_bytes_up(scratch_bytes)),
@@ -219,7 +218,7 @@ std::string disk_problem(const DiskNeed& need, const FreeSpaceOf& free_of) {
     std::vector<std::string> remedies;
     for (const size_t i : volume.parts)
       if (!need.parts[i].remedy.empty()) remedies.push_back(need.parts[i].remedy);
-    return fmt::format("the disk is too small: {} are to be written to {}: {}; {} are free there. Make room, or {}",
+    return fmt::format("the disk is too small: the run writes {} to {}: {}; {} are free there. Free some space, or {}",
                        format_bytes_up(volume.bytes), places_of(need, volume), parts_of(need, volume),
                        format_bytes(volume.free->bytes), fmt::join(remedies, ", or "));
   }

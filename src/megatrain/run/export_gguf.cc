@@ -29,7 +29,7 @@ ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufTy
   refuse_existing_output(out);
   const fs::path folder = fs::absolute(out).parent_path();
   if (!fs::is_directory(folder))
-    fail_config(fmt::format("{} is no folder; make it, or give --out another", folder.string()));
+    fail_config(fmt::format("{} is not a folder; create it or choose another --out", folder.string()));
   const ExportSource source(path, true);
   if (source.tokenizer_directory.empty())
     fail_input(
@@ -38,8 +38,8 @@ ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufTy
   const ModelText text = ModelText::load(source.tokenizer_directory, source.chat_template);
   if (source.types.empty() && type == GgufType::f32 && source.step >= 0 && source.stored_narrow())
     log_warn(
-        fmt::format("{} has no checkpoint of its last step: its exported weights are widened, which does not bring the "
-                    "fp32 master back",
+        fmt::format("{} has no checkpoint of its last step: its exported weights are converted to fp32, which does not "
+                    "restore the fp32 master weights",
                     path));
   log_info(source.step < 0 ? fmt::format("writing {} to {}", source.from, out)
                            : fmt::format("writing {} of step {} to {}", source.from, source.step, out));

@@ -56,8 +56,8 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
   for (const FileTensor& tensor : tensors) request.tensors.push_back({tensor.name, type_of(tensor), tensor.shape});
   if (widened && source.stored_narrow())
     log_warn(
-        fmt::format("{} has no checkpoint of its last step: its exported weights are widened, which does not bring "
-                    "the fp32 master back",
+        fmt::format("{} has no checkpoint of its last step: its exported weights are converted to fp32, which does not "
+                    "restore the fp32 master weights",
                     path.substr(0, path.find_last_not_of('/') + 1)));
   if (!source.missing_tokenizer.empty())
     log_warn(fmt::format("{} is gone: the export has no tokenizer files", source.missing_tokenizer));

@@ -105,10 +105,10 @@ void check_nothing_foreign(const std::string& directory, const std::vector<std::
   std::sort(foreign.begin(), foreign.end());
   const size_t more = foreign.size() - std::min(foreign.size(), kNamed);
   foreign.resize(foreign.size() - more);
-  fail_config(fmt::format(
-      "run_dir {} holds no run of megatrain but something else: {}{}; a run would write over it, or move it aside. "
-      "Choose a new or empty directory with --run_dir=DIR",
-      directory, fmt::join(foreign, ", "), more ? fmt::format(" and {} more", more) : ""));
+  fail_config(
+      fmt::format("run_dir {} is not a megatrain run: it contains {}{}, which a run would overwrite or move aside. "
+                  "Choose a new or empty directory with --run_dir=DIR",
+                  directory, fmt::join(foreign, ", "), more ? fmt::format(" and {} more", more) : ""));
 }
 
 void check_no_links(const std::string& directory) {
@@ -117,10 +117,10 @@ void check_no_links(const std::string& directory) {
     const std::string name = it->path().filename().string();
     std::error_code none;
     if (!is_written_in_place(name) || !it->is_symlink(none)) continue;
-    fail_io(fmt::format(
-        "{} is a symbolic link to {}, and a resumed run would write through it; put what it leads to in its "
-        "place, or remove it (run_dir itself may be a link)",
-        it->path().string(), printable(fs::read_symlink(it->path(), none).string())));
+    fail_io(
+        fmt::format("{} is a symbolic link to {}, and a resumed run would write through it; replace it with its "
+                    "target, or remove it (run_dir itself may be a link)",
+                    it->path().string(), printable(fs::read_symlink(it->path(), none).string())));
   }
   if (code) fail_io(fmt::format("cannot read run_dir {}: {}; check its permissions", directory, code.message()));
 }

@@ -145,8 +145,9 @@ class Comparison {
     const json& before = saved_.at(group);
     if (!before.is_object())
       fail(ExitCode::corrupt_checkpoint,
-           fmt::format("{}: '{}' of its identity is no object; the file is damaged: resume from an older checkpoint",
-                       checkpoint_, group));
+           fmt::format(
+               "{}: '{}' of its identity is not a JSON object; the file is damaged: resume from an older checkpoint",
+               checkpoint_, group));
     compare_fields(group, "", before, now, refused);
   }
 

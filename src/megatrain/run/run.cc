@@ -62,7 +62,7 @@ void check_model_outside(const std::string& model, const TrainConfig& config) {
   std::error_code code;
   if (lies_in(fs::weakly_canonical(model, code), fs::weakly_canonical(config.run_dir, code))) {
     fail_config(
-        fmt::format("{} {} lies in {} {}, where this run will write its own model; choose another --run_dir=DIR",
+        fmt::format("{} {} is inside {} {}, where this run will write its own model; choose another --run_dir=DIR",
                     config.names("model.path"), model, config.names("run_dir"), config.run_dir));
   }
 }
@@ -165,7 +165,7 @@ class Run {
   }
 
   void choose_algorithms() {
-    const Work choosing("choosing the algorithms of matrix products");
+    const Work choosing("choosing matmul algorithms");
     session_->choose_algorithms(checkpoint_ ? &checkpoint_->identity : nullptr);
   }
 
@@ -208,7 +208,7 @@ class Run {
     if (!source_.directory.empty() || path.empty() || fs::exists(path, none) || !fs::is_directory(kept, none)) return;
     if (list_checkpoints(config_.run_dir).empty()) return;
     if (const std::string damage = companion_damage(config_.run_dir); !damage.empty()) fail_both_gone(damage);
-    log_info(fmt::format("{} {} is gone; the run goes on with its own copy of it, {}", config_.names("data.tokenizer"),
+    log_info(fmt::format("{} {} is gone; the run continues with its own copy, {}", config_.names("data.tokenizer"),
                          path, kept));
     path = kept;
   }
@@ -256,7 +256,7 @@ class Run {
       return;
     }
     if (const std::string damage = companion_damage(config_.run_dir); !damage.empty()) fail_both_gone(damage);
-    if (gone) log_info(fmt::format("{} is gone; the run goes on with its own copy of the tokenizer, {}", from, to));
+    if (gone) log_info(fmt::format("{} is gone; the run continues with its own copy of the tokenizer, {}", from, to));
   }
 
   // Resolves what depends on the data: the number of steps, and intervals given as parts of the run or of an epoch.
@@ -269,7 +269,7 @@ class Run {
     for (const auto& [key, set] :
          {std::pair{"trace", &config_.trace}, {"dump.grads", &config_.dump.grads}, {"dump.state", &config_.dump.state}})
       if (!set->ranges.empty() && set->ranges.back().second > config_.steps)
-        fail_config(fmt::format("{} names step {}, and the run has {}; name steps of the run", key,
+        fail_config(fmt::format("{} names step {}, but the run has {}; name steps of the run", key,
                                 set->ranges.back().second, counted(config_.steps, "step")));
     const int64_t warmup = warmup_steps(learning_rate_of(config_));
     if (given_.steps == 0 && warmup > config_.steps)
@@ -284,7 +284,7 @@ class Run {
       const int64_t last = set.ranges.back().second;
       std::error_code none;
       if (fs::exists(path(fmt::format(fmt::runtime(file), last)), none)) return;
-      log_warn(fmt::format("{} has no effect: it names step {}, and the run goes on behind step {}; name later steps",
+      log_warn(fmt::format("{} has no effect: it names step {}, but the run resumes after step {}; name later steps",
                            key, last, checkpoint_->step));
     };
     warn("trace", config_.trace, "trace.json");
@@ -296,7 +296,7 @@ class Run {
     result_.run_dir = config_.run_dir;
     if (data_.stopped) {
       result_.stopped_by = static_cast<int>(*hooks_.stop);
-      log_info("stopped while tokenising; what is done is kept, and the next start goes on from there");
+      log_info("stopped while tokenising; progress is kept; the next start continues from there");
       return result_;
     }
     result_.step = step_;
@@ -371,10 +371,10 @@ class Run {
     for (const char* name : {"config.resolved.yaml", "model_config.json", "identity.json", "metrics.jsonl"})
       if (!fs::exists(fs::symlink_status(path(name), none))) lost.push_back(name);
     if (lost.empty()) return "";
-    return fmt::format("{} {} removed from {} while this run was using it: the run's history is not whole. {}",
+    return fmt::format("{} {} removed from {} while this run was using it: the run's history is incomplete. {}",
                        fmt::join(lost, ", "), lost.size() == 1 ? "was" : "were", config_.run_dir,
-                       result_.stopped_by ? fmt::format("What was saved of step {} is there", step_)
-                                          : fmt::format("{} is whole", path("model")));
+                       result_.stopped_by ? fmt::format("The checkpoint of step {} is saved", step_)
+                                          : fmt::format("{} is complete", path("model")));
   }
 
   // How to continue once the cause of the error is fixed; the modules that throw it cannot know. For a stalled run it
@@ -384,8 +384,9 @@ class Run {
     if (!non_finite && !io && code != ExitCode::stalled) return "";
     if (io && !directory_.in_place()) return "";  // check_in_place() already says how to continue
     const std::optional<int64_t> step = checkpoints_.last_step();
-    if (!step) return ". Then start again: there is no checkpoint yet to go on from (checkpoint.every saves them)";
-    return fmt::format(". Then go on from the checkpoint of step {} with {}", *step,
+    if (!step)
+      return ". Then start again: there is no checkpoint to resume from yet (set checkpoint.every to save some)";
+    return fmt::format(". Then resume from the checkpoint of step {} with {}", *step,
                        non_finite ? "--resume" : fmt::format("'{}'", resume_command(config_.run_dir)));
   }
 
@@ -431,8 +432,8 @@ class Run {
     result_.stopped_by = stop_asked();
     result_.resumable = steps_done_ > 0 || checkpoint_;
     if (steps_done_ > 0) save();
-    const char* saved = steps_done_ > 0 ? "saved. Go on with --resume"
-                        : checkpoint_   ? "its checkpoint is the one this run began with. Go on with --resume"
+    const char* saved = steps_done_ > 0 ? "saved. Continue with --resume"
+                        : checkpoint_   ? "the checkpoint it started from is still the newest. Continue with --resume"
                                         : "nothing is trained yet and nothing was saved";
     log_info(fmt::format("stopped by signal {} after step {}; {}", result_.stopped_by, step_, saved));
   }
@@ -442,10 +443,10 @@ class Run {
     const DiskNeed need = disk_need(config_, source_.config, source_.types, config_.steps, scratch_bytes);
     check_disk_need(need);
     if (!stop_fits(need, config_.run_dir))
-      log_warn(fmt::format(
-          "{} has no room for a checkpoint of {} beside what the run writes: a signal to stop could not save it; "
-          "make room, or choose a run_dir on a larger disk",
-          config_.run_dir, format_bytes_up(need.checkpoint_bytes)));
+      log_warn(
+          fmt::format("{} has no room for a checkpoint of {} besides the files of the run: a stop signal could not "
+                      "save one; free some space, or choose a run_dir on a larger disk",
+                      config_.run_dir, format_bytes_up(need.checkpoint_bytes)));
   }
 
   // Announces what a stop signal will do while the run trains.
@@ -554,7 +555,7 @@ class Run {
     const int64_t every = config_.checkpoint.every;
     const bool last = step == config_.steps && saves_last_step(config_);
     if (wished || last || (every > 0 && step % every == 0)) save();
-    if (wished) log_info(fmt::format("saved a checkpoint of step {}, as SIGUSR1 asked; the run goes on", step));
+    if (wished) log_info(fmt::format("saved a checkpoint of step {}, as SIGUSR1 asked; the run continues", step));
   }
 
   void warn_of_divergence(double loss) {
@@ -563,7 +564,8 @@ class Run {
                                  ? fmt::format("lower {} ({:g} now)", config_.names("optim.clip"), config_.optim.clip)
                                  : fmt::format("set {} (off now)", config_.names("optim.clip"));
     log_warn(fmt::format(
-        "step {}: the loss is {:.4g}, {:.4g} at the lowest before, and guessing has {:.3g}: the run diverges. Stop it, "
+        "step {}: the loss is {:.4g}; the lowest before was {:.4g}, and random guessing gives {:.3g}: the run "
+        "diverges. Stop it, "
         "lower {} ({:g} now) or {}, and start again from a checkpoint before it",
         step_, loss, divergence_.lowest(), divergence_.guessing(), config_.names("optim.lr"), config_.optim.lr, clip));
   }
@@ -634,10 +636,10 @@ class Run {
     }
     own_best_ = best_.has_value();
     if (best_ && best_->step > step_)
-      log_info(fmt::format(
-          "{} is of step {}, behind the one that the run goes on from; it stays until an evaluation loss is "
-          "below its {:.4f}",
-          best_->path, best_->step, best_->loss));
+      log_info(
+          fmt::format("{} is of step {}, after the one that the run resumes from; it stays until an evaluation loss is "
+                      "below its {:.4f}",
+                      best_->path, best_->step, best_->loss));
   }
 
   // Called before the evaluation's line is written, so that a kill in between repeats the evaluation.

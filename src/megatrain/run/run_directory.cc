@@ -57,7 +57,7 @@ std::string why_fixed(const fs::path& real) {
 [[noreturn]] void fail_fixed(const std::string& path, const std::string& why) {
   fail_config(
       fmt::format("{} holds an earlier run, which cannot be moved aside, as {}; choose another directory with "
-                  "--run_dir=DIR, or go on with that run by --resume",
+                  "--run_dir=DIR, or resume that run with --resume",
                   path, why));
 }
 
@@ -72,8 +72,7 @@ void remove_partial_files(const std::string& directory) {
       stale.push_back(entry.path());
   }
   for (const fs::path& path : stale) {
-    if (fs::remove(path, code))
-      log_info(fmt::format("removed {}, which a killed run was not done with", path.string()));
+    if (fs::remove(path, code)) log_info(fmt::format("removed {}, which a killed run left unfinished", path.string()));
     if (code) log_warn(fmt::format("could not remove {}, which a killed run left: {}", path.string(), code.message()));
   }
 }
@@ -96,7 +95,7 @@ void check_can_be_made(const std::string& path) {
   } else if (!fs::is_directory(status)) {
     why = fmt::format("{} is not a directory", there.string());
   } else if (of_kernel) {  // access() reports these as writable for root
-    why = fmt::format("nothing can be written to {}, which is the kernel's", there.string());
+    why = fmt::format("nothing can be written to {}, which belongs to the kernel", there.string());
   } else if (::access(there.c_str(), W_OK | X_OK) != 0 && errno != ENOENT) {
     why = fmt::format("nothing can be written to {}: {}", there.string(), std::strerror(errno));
   }
@@ -134,10 +133,8 @@ void RunDirectory::make() {
     const bool goes_on = resume_ && !(starts_over_ && held);
     if (!holds_run(path_) || (goes_on && held)) break;
     if (goes_on)
-      fail_config(
-          fmt::format("another run has used {} since this one was started, which found nothing there to go on from; "
-                      "start it again",
-                      path_));
+      fail_config(fmt::format(
+          "another run has used {} since this one started and found nothing there to resume; start it again", path_));
     move_aside();
   }
   remove_partial_files(path_);  // also those of a run that died at its start and is not resumed
@@ -148,8 +145,8 @@ void RunDirectory::make() {
 void RunDirectory::check_in_place() const {
   if (in_place()) return;
   fail_io(
-      fmt::format("{} was removed, moved or replaced while this run was using it; nothing more is written there. Where "
-                  "it has a checkpoint, --resume and --run_dir=DIR go on from it, DIR being its place now",
+      fmt::format("{} was removed, moved or replaced while this run was using it; nothing more is written there. If it "
+                  "has a checkpoint, resume it with --resume --run_dir=DIR, where DIR is its place now",
                   path_));
 }
 
@@ -175,7 +172,7 @@ void RunDirectory::move_aside() {
   lock_.release();
   if (link) fs::create_directory(from, code);  // make() reports it if this fails
   log_warn(fmt::format("{} held an earlier run; it was moved to {}{}", path_, aside,
-                       resumable ? fmt::format(" (--resume --run_dir={} goes on with it)", shell_word(aside)) : ""));
+                       resumable ? fmt::format(" (--resume --run_dir={} resumes it)", shell_word(aside)) : ""));
 }
 
 }  // namespace megatrain

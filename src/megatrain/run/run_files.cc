@@ -41,13 +41,12 @@ RunHash read_hash_file(const std::string& path) {
   nlohmann::json hash = read_json_file(path);
   const bool seal = hash.is_object() && (hash.contains("checksum") || hash.contains("model"));
   if (seal && !seal_holds(hash))
-    fail_input(fmt::format(
-        "{} is damaged: it does not have the checksum that it names; the run's model is not affected", path));
+    fail_input(fmt::format("{} is damaged: its checksum does not match; the run's model is not affected", path));
   for (const char* key : {"step", "state", "weights", "tensors"}) {
     if (!hash.is_object() || !hash.contains(key)) fail_input(fmt::format("{} is damaged: it has no \"{}\"", path, key));
   }
   if (!hash.at("step").is_number_integer() || hash.at("step") < 0)
-    fail_input(fmt::format("{} is damaged: its \"step\" is no whole number", path));
+    fail_input(fmt::format("{} is damaged: its \"step\" is not an integer", path));
   RunHash run{.step = hash.at("step").get<int64_t>()};
   if (seal && hash.contains("model") && hash.at("model").is_string()) run.model = hash.at("model").get<std::string>();
   hash.erase("model");
@@ -215,8 +214,8 @@ std::string describe_lost_model(const RunFiles& run) {
     else_do = fmt::format(", or write it again from its last checkpoint: megatrain export {} --out DIR",
                           shell_word(run.path));
   else if (!checkpoints.empty())
-    else_do = fmt::format(", or train the steps behind its last checkpoint again, of step {}: {}",
-                          checkpoints.back().first, resume_command(run));
+    else_do = fmt::format(", or train again from its last checkpoint, of step {}: {}", checkpoints.back().first,
+                          resume_command(run));
   return fmt::format(
       "{} is a run that is complete, and its model of step {}, {}/model, is gone; bring it back from a copy{}",
       run.path, *run.complete_step, run.path, else_do);
@@ -242,18 +241,18 @@ std::string companions_advice(const RunFiles& run) {
   const std::string rest = run.hash ? copies : exists(source) ? source : "";
   for (const std::string& needed : {source, wanted}) {  // both are needed by a resume
     if (needed.empty() || exists(needed)) continue;
-    return fmt::format("bring {} back, which is gone too, and go on with '{}'; move {} and {}.json away to export {}",
+    return fmt::format("bring {} back, which is gone too, and resume with '{}'; move {} and {}.json away to export {}",
                        needed, resume_command(run), folder, folder,
-                       rest.empty() ? "weights and config.json alone, to a Hugging Face directory"
+                       rest.empty() ? "only weights and config.json, to a Hugging Face directory"
                                     : fmt::format("with the files that {} has now", rest));
   }
   const std::string& from = source.empty() ? wanted : source;
   if (std::filesystem::is_directory(from) && !model_companion_damage(run.path, from).empty())
     return fmt::format(
-        "bring back the files of {} as they were when the run began, and go on with '{}', which copies them; move {} "
+        "bring back the files of {} as they were when the run began, and resume with '{}', which copies them; move {} "
         "and {}.json away to export with the files that {} has now",
         from, resume_command(run), folder, folder, rest.empty() ? from : rest);
-  return fmt::format("go on with '{}', which copies the files from {} again", resume_command(run), from);
+  return fmt::format("resume with '{}', which copies the files from {} again", resume_command(run), from);
 }
 
 }  // namespace

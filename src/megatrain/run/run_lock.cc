@@ -55,7 +55,7 @@ std::string owner_of(const Descriptor& lock) {
 
 [[noreturn]] void refuse_unopened(const std::string& path, int error) {
   if (error == ELOOP)
-    fail_io(fmt::format("{} is a symbolic link, where the run's lock belongs; remove the link", path));
+    fail_io(fmt::format("{} is a symbolic link, expected the run's lock file; remove the link", path));
   fail_io(fmt::format("cannot open {}, the lock of the run: {}; check that run_dir can be written", path,
                       std::strerror(error)));
 }

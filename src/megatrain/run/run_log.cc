@@ -43,7 +43,7 @@ void cut_back(const std::string& run_dir, int64_t step) {
   keep_lines_up_to(run_dir + "/samples.jsonl", step, {.texts = {"prompt", "text"}, .several = true});
   if (last < step)
     log_warn(
-        fmt::format("{} {}, and the run goes on behind step {}: what it said of the steps between is missing. The "
+        fmt::format("{} {}, but the run resumes after step {}: records of the steps between are missing. The "
                     "training itself is not affected",
                     metrics, last == 0 ? "has no step" : fmt::format("ends at step {}", last), step));
 }

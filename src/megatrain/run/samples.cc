@@ -29,7 +29,7 @@ Samples::Samples(std::string path, const TrainConfig::Sample& sample, const Mode
                       : text_.tokenizer.encode(asked, true);
     const int64_t tokens = std::ssize(prompt.ids);
     if (tokens == 0 || tokens >= model_.max_position)
-      fail_input(fmt::format("sample.prompts: {} has {} tokens, expected 1 to {}, so that an answer has room",
+      fail_input(fmt::format("sample.prompts: {} has {} tokens, expected 1 to {}, to leave room for an answer",
                              printable(asked), tokens, model_.max_position - 1));
     prompts_.push_back(std::move(prompt));
   }
