@@ -139,7 +139,7 @@ TEST(Generate, ARunsModelIsFound) {
                  {"has not finished", "megatrain export '" + (model / "not finished") + "' --out DIR"});
   fs::create_directory(model / "empty");
   expect_refusal({"generate", model / "empty", "--prompt=a"}, ExitCode::bad_input, {"config.json"});
-  expect_refusal({"generate", model / "nowhere", "--prompt=a"}, ExitCode::bad_input, {"no directory"});
+  expect_refusal({"generate", model / "nowhere", "--prompt=a"}, ExitCode::bad_input, {"not a directory"});
 }
 
 TEST(Generate, OfARunThatKeptItsBestModelThatOneIsUsedAndNamed) {
@@ -219,7 +219,7 @@ TEST(Generate, ColumnsThatAreNotReadAreNamedOnce) {
   const Outcome outcome = succeed(model.words({"--prompt-file", model / "rows.jsonl", "--max-tokens=2"}));
   EXPECT_EQ(json_lines(outcome.out).size(), 2u);
   const std::string warning =
-      "rows.jsonl: of a row only \"prompt\" or \"messages\" is read; left out: \"answer\", \"id\", \"label\"\n";
+      "rows.jsonl: only \"prompt\" or \"messages\" of a row is read; ignored: \"answer\", \"id\", \"label\"\n";
   const size_t at = outcome.err.find(warning);
   ASSERT_NE(at, std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.err.find(warning, at + 1), std::string::npos) << outcome.err;
@@ -238,7 +238,7 @@ TEST(Generate, FieldsOfARowThatWouldChangeItsAnswerAreRefused) {
                                      {"seed", "--seed"},
                                      {"stop", "--stop"}})
     refuse(fmt::format("{{\"prompt\": \"a\", \"{}\": 1}}", name),
-           {fmt::format("rows.jsonl:2: \"{}\" of a row is not obeyed", name), option});
+           {fmt::format("rows.jsonl:2: \"{}\" is not supported in a row", name), option});
   refuse(R"({"prompt": "a", "system": "be kind"})", {"rows.jsonl:2: \"system\"", "--system"});
   refuse(R"({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})", {"rows.jsonl:2: \"tools\""});
   refuse(R"({"prompt": "a", "messages": [{"role": "user", "content": "a"}]})",

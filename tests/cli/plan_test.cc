@@ -447,8 +447,8 @@ TEST(HelpVerb, IsOnStandardOutput) {
   EXPECT_EQ(succeed({"help", "--help"}).out, succeed({"--help"}).out);
   EXPECT_EQ(succeed({"help", "bench", "step"}).out, succeed({"bench", "step", "--help"}).out);
   expect_refusal({"help", "trian"}, ExitCode::bad_config, {"'trian'"});
-  expect_refusal({"--help", "train"}, ExitCode::bad_config, {"nothing behind it", "'train'"});
-  expect_refusal({"--version", "all"}, ExitCode::bad_config, {"nothing behind it", "'all'"});
+  expect_refusal({"--help", "train"}, ExitCode::bad_config, {"no argument", "'train'"});
+  expect_refusal({"--version", "all"}, ExitCode::bad_config, {"no argument", "'all'"});
 }
 
 TEST(PlanVerb, BlamesLayersAndNotTheModelForANumberThatNoModelHas) {

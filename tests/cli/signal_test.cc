@@ -65,7 +65,7 @@ TEST(Signals, AStepThatRunsIsNamedWhileItRunsAndASecondSignalEndsItAtOnce) {
     ASSERT_TRUE(eventually([&] { return has(process.said(), "tokens a step"); })) << process.said();
     ASSERT_TRUE(eventually([&] { return fs::exists(place.run() + "/identity.json"); })) << process.said();
     ASSERT_TRUE(in_a_step(process)) << process.said();
-    EXPECT_TRUE(has(process.said(), "a checkpoint is saved after the running step, and the run goes on"));
+    EXPECT_TRUE(has(process.said(), "a checkpoint is saved after the running step, and the run continues"));
     process.signal(signal);
     const std::string name = signal == SIGTERM ? "SIGTERM" : signal == SIGINT ? "SIGINT" : "SIGHUP";
     ASSERT_TRUE(eventually([&] { return has(process.said(), name + ": finishing step 1 ("); })) << process.said();

@@ -53,7 +53,7 @@ TEST(Verbs, AVerbThatIsMistypedIsSuggested) {
   const auto refused = [](const Words& words, std::initializer_list<std::string> parts) {
     expect_refusal(words, ExitCode::bad_config, parts);
   };
-  refused({"trian", "a.yaml"}, {"'trian' is not a verb", "did you mean 'train'?"});
+  refused({"trian", "a.yaml"}, {"unknown command 'trian'", "did you mean 'train'?"});
   refused({"evla"}, {"did you mean 'eval'?"});
   refused({"inspekt"}, {"did you mean 'inspect'?"});
   refused({"runs/chat.yaml"}, {"megatrain train runs/chat.yaml"});
@@ -118,7 +118,7 @@ TEST(Verbs, AFileOfAnotherKindIsNoConfigurationAndItsKeyIsNamed) {
   }
   write_bytes(place / "train.yaml", fmt::format("model.config: {}\ndata.train: {}\nsteps: 1\n", model, data));
   expect_refusal({"train", place / "train.yaml", "--data.tokenizer=" + model}, ExitCode::bad_config,
-                 {"data.tokenizer is " + model, "no tokenizer.json"});
+                 {"data.tokenizer is " + model, "not a tokenizer.json"});
 }
 
 TEST(Version, SaysVersionCommitLibrariesAndGpuALineEach) {

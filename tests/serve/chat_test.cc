@@ -80,8 +80,7 @@ TEST(Chat, CommandsChangeTheConversation) {
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(json::parse(lines[0]).at("messages"),
             json({turn("system", "be good"), turn("user", "one"), turn("assistant", answers[0])}));
-  EXPECT_NE(outcome.err.find("1 answer ended before the model was done; what came of it is saved"), std::string::npos)
-      << outcome.err;
+  EXPECT_NE(outcome.err.find("1 answer ended before the model was done"), std::string::npos) << outcome.err;
   EXPECT_EQ(outcome.err.find("Ctrl-C"), std::string::npos) << outcome.err;  // input is not typed
   EXPECT_EQ(json::parse(lines[1]).at("messages").at(3), turn("user", "/x"));
   EXPECT_EQ(json::parse(lines[1]).at("messages").at(0), turn("system", "kind"));
@@ -125,14 +124,14 @@ TEST(Chat, RefusesWhatItCannotDo) {
   for (const std::string name : {"/quit", "/reset", "/help"}) {
     const Outcome more = megatrain(talking.words({}, "chat"), name + " now\n");
     EXPECT_EQ(more.code, static_cast<int>(ExitCode::bad_config));
-    EXPECT_NE(more.err.find(name + " takes nothing, and \"now\" stands behind it"), std::string::npos) << more.err;
+    EXPECT_NE(more.err.find(name + " takes no argument, \"now\" was given"), std::string::npos) << more.err;
   }
   const Outcome nowhere = megatrain(talking.words({"--max-tokens=2"}, "chat"), "one\n/save /nowhere/at/all.jsonl\n");
   EXPECT_EQ(nowhere.code, static_cast<int>(ExitCode::io));
   EXPECT_NE(nowhere.err.find("line 2 of standard input"), std::string::npos) << nowhere.err;
   const Outcome unknown = megatrain(talking.words({}, "chat"), "/rest\n");
   EXPECT_EQ(unknown.code, static_cast<int>(ExitCode::bad_config));
-  EXPECT_NE(unknown.err.find("\"/rest\" is no command"), std::string::npos) << unknown.err;
+  EXPECT_NE(unknown.err.find("\"/rest\" is not a command"), std::string::npos) << unknown.err;
   const Outcome bytes = megatrain(talking.words({}, "chat"), "one\ntwo \xff\n");
   EXPECT_EQ(bytes.code, static_cast<int>(ExitCode::bad_input));
   EXPECT_NE(bytes.err.find("line 2 of standard input: "), std::string::npos) << bytes.err;
@@ -156,7 +155,7 @@ TEST(Chat, OnATerminalCtrlCStopsTheAnswerAndCtrlDEnds) {
   terminal.until("stopped");
   terminal.until("> ");
   terminal.type("/nothing\r");
-  terminal.until("is no command");
+  terminal.until("is not a command");
   terminal.until("> ");
   terminal.type("/save /nowhere/at/all.jsonl\r");
   terminal.until("No such file");
@@ -240,7 +239,7 @@ TEST(Chat, ErrorsHaveNoColourOnADumbTerminal) {
     OnTerminal terminal(model.words({}, "chat"), name);
     terminal.until("> ");
     terminal.type("/nothing\r");
-    const std::string shown = terminal.until("is no command");
+    const std::string shown = terminal.until("is not a command");
     EXPECT_EQ(shown.find("\x1b[31m") == std::string::npos, name == "dumb") << shown;
     terminal.type("/quit\r");
     EXPECT_EQ(terminal.wait(), 0);

@@ -19,8 +19,8 @@ Sampling read_sampling(const Arguments& arguments) {
   if (sampling.top_k < 0) fail_config(fmt::format("--top-k is {}; expected 0 or more", sampling.top_k));
   if (sampling.temperature == 0 && (arguments.option("--top-p") || arguments.option("--top-k"))) {
     fail_config(
-        "--top-p and --top-k choose among tokens that are drawn, and at --temperature 0 (the default) none is; "
-        "add --temperature 1");
+        "--top-p and --top-k only affect sampling, and --temperature 0 (the default) does not sample; add "
+        "--temperature 1");
   }
   return sampling;
 }

@@ -33,14 +33,14 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kHelp =
     R"(  /reset         begins a new conversation; the system message stays
-  /system TEXT   the system message from now on; without TEXT there is none
+  /system TEXT   sets the system message; without TEXT it is removed
   /save FILE     adds the conversation to FILE as one line of JSON, in the form that data.train reads
   /help          this list
   /quit          ends, as ctrl-D does
 // begins a message with a slash.
 )";
 constexpr const char* kTypedHelp =
-    "A line that ends in \\ goes on in the next one, and a paste is one message. Ctrl-C stops an answer.\n";
+    "A line that ends in \\ continues on the next line, and a paste is one message. Ctrl-C stops an answer.\n";
 
 // Signal handlers can only reach globals. The first flag ends an answer, the second the program.
 volatile std::sig_atomic_t interrupted = 0;
@@ -95,7 +95,7 @@ class Conversation {
     const size_t space = std::min(line.find(' '), line.size());
     const std::string name = line.substr(0, space), rest = trimmed_line(std::string_view(line).substr(space));
     if (!rest.empty() && (name == "/quit" || name == "/help" || name == "/reset"))
-      fail_config(fmt::format("{} takes nothing, and {} stands behind it", name, printable(rest)));
+      fail_config(fmt::format("{} takes no argument, {} was given", name, printable(rest)));
     if (name == "/quit") return false;
     if (name == "/help") {
       std::fputs(kHelp, stderr);
@@ -111,7 +111,7 @@ class Conversation {
       save(rest);
     } else {
       fail_config(
-          fmt::format("{} is no command; /help lists them, and // begins a message with a slash", printable(name)));
+          fmt::format("{} is not a command; /help lists them, and // begins a message with a slash", printable(name)));
     }
     return true;
   }
@@ -131,8 +131,8 @@ class Conversation {
     LineFile(path).append(json_text(Json{{"messages", all_messages()}}));
     if (cut_answers_ > 0)
       log_warn(
-          fmt::format("{} ended before the model was done; what came of it is saved, and who trains on it trains to "
-                      "end there",
+          fmt::format("{} ended before the model was done; the part that came is saved, and a model trained on it "
+                      "learns to end there",
                       counted(cut_answers_, "answer")));
     if (typed_) say(fmt::format("added to {}", path));
   }
@@ -198,7 +198,8 @@ class Conversation {
       print("\n");
     }
     if (interrupted != 0) {
-      say(got.ids.empty() ? "stopped; the message is taken back" : "stopped; what was said so far stays");
+      say(got.ids.empty() ? "stopped; your message is removed from the conversation"
+                          : "stopped; the answer so far is kept");
     } else if (full) {
       say(fmt::format("the answer ends here because the context is full. {}", make_room()));
     } else if (got.finish == Finish::length) {
@@ -278,10 +279,9 @@ int verb_chat(const Arguments& arguments) {
   LoadedModel model(name, arguments, "chat");
   Conversation conversation(model, arguments);
   if (!model.text().chat_template) {
-    fail_input(
-        fmt::format("{} has no chat template, so it can hold no conversation; 'megatrain generate {}' goes on "
-                    "from a text",
-                    name, name));
+    fail_input(fmt::format(
+        "{} has no chat template, so it cannot hold a conversation; 'megatrain generate {}' continues a text", name,
+        name));
   }
   conversation.open(context);
   return isatty(STDIN_FILENO) == 1 ? converse(conversation) : read_lines(conversation);

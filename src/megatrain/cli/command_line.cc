@@ -78,16 +78,15 @@ std::string nearest_verb(const std::string& written) {
 
 [[noreturn]] void refuse_verb(const std::string& word) {
   if (word.ends_with(".yaml") || word.ends_with(".yml"))
-    fail_config(fmt::format("'{0}' is not a verb of megatrain; to train with it, write 'megatrain train {0}'", word));
+    fail_config(fmt::format("unknown command '{0}'; to train with it, write 'megatrain train {0}'", word));
   const std::string near = nearest_verb(word);
-  fail_config(fmt::format("'{}' is not a verb of megatrain{}; 'megatrain --help' lists them", word,
+  fail_config(fmt::format("unknown command '{}'{}; 'megatrain --help' lists the commands", word,
                           near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near)));
 }
 
 // Help on a topic, as in 'megatrain train --help optim': a group of keys or one key.
 std::string help_about(const Verb& verb, const std::string& topic) {
-  if (!verb.keys)
-    fail_config(fmt::format("'megatrain {} --help' takes nothing behind it, '{}' was given", verb.name, topic));
+  if (!verb.keys) fail_config(fmt::format("'megatrain {} --help' takes no argument, '{}' was given", verb.name, topic));
   std::string name = topic.substr(std::min(topic.find_first_not_of('-'), topic.size()));
   name = name.substr(0, name.find('='));
   const std::string text = config_help(name);
@@ -116,7 +115,7 @@ int without_verb(const Words& words) {
 }
 
 [[noreturn]] void nothing_behind(const Words& words) {
-  fail_config(fmt::format("'megatrain {}' takes nothing behind it, '{}' was given", words[0], words[1]));
+  fail_config(fmt::format("'megatrain {}' takes no argument, '{}' was given", words[0], words[1]));
 }
 
 int dispatch(const Words& words, const std::string& program) {

@@ -263,15 +263,16 @@ std::string bash_completion() {
       text += fmt::format("    '{}') _megatrain_words '{}' ;;\n", first, fmt::join(second_words(first), " "));
   }
   text +=
-      "  esac\n}\n\n# Fails for what is no option with a value of the verb.\n_megatrain_option() {\n  case \"$1 $2\" "
+      "  esac\n}\n\n# Fails unless $2 is an option of the command $1 that takes a value.\n_megatrain_option() {\n  "
+      "case \"$1 $2\" "
       "in\n";
   for (const Verb& verb : verbs()) {
     for (const std::string& option : verb.options)
       text += fmt::format("    '{} {}'){};\n", verb.name, option, bash_reply(completed_option(verb, option)));
   }
   text +=
-      "    *) return 1 ;;\n  esac\n}\n\n# Fails for what is no key, and for one that may stand "
-      "alone.\n_megatrain_key() {\n  case $1 in\n";
+      "    *) return 1 ;;\n  esac\n}\n\n# Fails unless $1 is a key that needs a value.\n_megatrain_key() {\n  case $1 "
+      "in\n";
   for (const ConfigKey& key : config_keys()) {
     if (key.flag) continue;
     text += fmt::format("    {}){};\n", key.name, bash_reply(completed_key(key.name)));

@@ -34,15 +34,14 @@ bool is_object_with(const std::string& path, std::initializer_list<const char*> 
 
 void refuse_other_file(const std::string& path) {
   if (path.ends_with(".jsonl") && is_file(path))
-    fail_config(fmt::format(
-        "{0} looks like data, and no configuration of a training; write a CONFIG.yaml that has 'data.train: "
-        "{0}' and names the model",
-        path));
+    fail_config(
+        fmt::format("{0} looks like data, not a training configuration; write a CONFIG.yaml that has 'data.train: {0}' "
+                    "and names the model",
+                    path));
   if (is_object_with(path, {"architectures", "model_type"}))
     fail_config(
-        fmt::format("{0} is the configuration of a model, and of no training; write a CONFIG.yaml that has "
-                    "'model.config: {0}' for random "
-                    "weights, or its directory as 'model.path', and names the data",
+        fmt::format("{0} is the configuration of a model, not of a training run; write a CONFIG.yaml that has "
+                    "'model.config: {0}' for random weights, or its directory as 'model.path', and names the data",
                     path));
 }
 
@@ -54,8 +53,9 @@ TrainConfig load_config_argument(const Arguments& arguments, const ConfigNeeds& 
   TrainConfig config = load_config(path, arguments.overrides(), needs);
   const std::string& tokenizer = config.data.tokenizer;
   if (is_object_with(tokenizer, {"architectures", "model_type", "tokenizer_class", "added_tokens_decoder"}))
-    fail_config(fmt::format("{} is {}, which is no tokenizer.json; give a directory that has one, or the file itself",
-                            config.names("data.tokenizer"), tokenizer));
+    fail_config(
+        fmt::format("{} is {}, which is not a tokenizer.json; give a directory that has one, or the file itself",
+                    config.names("data.tokenizer"), tokenizer));
   return config;
 }
 

@@ -48,7 +48,7 @@ std::string profile_text(const MachineProfile& p) {
   line("disk read, write", gb(p.disk_read_bytes_per_s) + ", " + gb(p.disk_write_bytes_per_s));
   line("disk both at once", gb(p.disk_both_bytes_per_s));
   line("layers", fmt::format("{:.3g} TFLOP/s", p.flops_per_s * 1e-12));
-  line("products, TFLOP/s", rates_text(p.matmul_rates, "flops"));
+  line("matmuls, TFLOP/s", rates_text(p.matmul_rates, "flops"));
   line("experts, TFLOP/s", rates_text(p.expert_rates, "flops of one"));
   line("attention, TFLOP/s", rates_text(p.attention_rates, "tokens"));
   line("small ops", gb(p.hbm_bytes_per_s));

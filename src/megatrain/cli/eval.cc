@@ -154,8 +154,8 @@ void check_max_tokens(const Arguments& arguments, const std::string& file, bool 
 [[noreturn]] void refuse_loss_only(const std::string& name, const std::vector<EvalRow>& rows) {
   const bool asks_texts = std::none_of(rows.begin(), rows.end(), [](const EvalRow& row) { return row.text.empty(); });
   fail_input(
-      fmt::format("--loss-only has nothing to measure: the loss is that of answers as the model's chat template writes "
-                  "them, and {} has none; add its chat_template.jinja{}",
+      fmt::format("--loss-only has nothing to measure: the loss of answers needs a chat template, and {} has none; add "
+                  "its chat_template.jinja{}",
                   name, asks_texts ? ", or leave --loss-only out to count right answers" : ""));
 }
 
@@ -216,7 +216,7 @@ int verb_eval(const Arguments& arguments) {
     config.data.cache = arguments.option("--data.cache").value_or("");
     result.update(loss_of(config, dataset_of(file, rows), seq_len, context));
   } else {
-    log_info("no loss: it is that of answers as the model's chat template writes them, and the model has none");
+    log_info("no loss: the loss of answers needs a chat template, and the model has none");
   }
   if (arguments.json()) {
     fmt::print("{}\n", json_text(result));

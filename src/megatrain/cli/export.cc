@@ -30,11 +30,11 @@ GgufType gguf_option(const std::string& text) {
 }
 
 void check_out(const std::optional<std::string>& out) {
-  if (out == "-") fail_config("--out is '-', which is no name; an export cannot be written to standard output");
+  if (out == "-") fail_config("--out is '-', which is not a file name; an export cannot be written to standard output");
 }
 
 int export_to_gguf(const Arguments& arguments, const std::string& from, GgufType type) {
-  if (arguments.option("--dtype")) fail_config("--gguf has a type of its own; leave --dtype out");
+  if (arguments.option("--dtype")) fail_config("--gguf already sets the type; leave --dtype out");
   const std::optional<std::string> out = arguments.option("--out");
   if (!out || out->empty())
     fail_config("'megatrain export --gguf' needs --out FILE.gguf, a file that is not there yet");

@@ -141,7 +141,7 @@ int verb_inspect_data(const Arguments& arguments) {
   if (arguments.json()) {
     fmt::print("{}\n", json_text(sequences));
   } else {
-    fmt::print("{} is trained, the rest is read only\n", coloured ? "green" : "what stands in \u27e6\u27e7");
+    fmt::print("{} is trained, the rest is only read\n", coloured ? "green" : "text in \u27e6\u27e7");
   }
   return 0;
 }

@@ -138,7 +138,7 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
   if (run.hash) {
     run_row("result", run.path + "/model");
   } else if (!run.complete_step) {
-    run_row("go on with", resume_command(run));
+    run_row("resume with", resume_command(run));
   }
   return exit_code(json);
 }

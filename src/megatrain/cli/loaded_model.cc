@@ -43,7 +43,7 @@ std::vector<std::string> with_loaded_model_options(std::vector<std::string> opti
 std::string model_directory(const std::string& given) {
   const std::string name = find_model(given, ModelParts::weights);
   if (!fs::is_directory(name))
-    fail_input(fmt::format("{} is no directory; give a Hugging Face model directory or a run directory", name));
+    fail_input(fmt::format("{} is not a directory; give a Hugging Face model directory or a run directory", name));
   if (fs::exists(name + "/config.json")) return name;
   if (const auto best = find_best_model(name)) {
     log_info(fmt::format("using {}, of step {}, whose evaluation loss {:.4f} is the run's lowest{}", best->path,
@@ -55,8 +55,8 @@ std::string model_directory(const std::string& given) {
   if (is_run_directory(name)) {
     if (const std::string lost = describe_lost_model(read_run(name)); !lost.empty()) fail_input(lost);
     fail_input(
-        fmt::format("{} is a run that has not finished, so it has no model yet; let it end with 'megatrain train "
-                    "CONFIG.yaml --resume', or take its newest checkpoint: megatrain export {} --out DIR",
+        fmt::format("{} is a run that has not finished, so it has no model yet; finish it with 'megatrain train "
+                    "CONFIG.yaml --resume', or export its newest checkpoint: megatrain export {} --out DIR",
                     name, shell_word(name)));
   }
   fail_input(
@@ -83,10 +83,10 @@ LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, co
 
 void LoadedModel::check(const Prompt& prompt, const std::string& where) const {
   const int64_t tokens = static_cast<int64_t>(prompt.ids.size());
-  if (tokens == 0) fail_input(fmt::format("{}the prompt has no tokens; give some text to go on from", where));
+  if (tokens == 0) fail_input(fmt::format("{}the prompt has no tokens; give some text to continue", where));
   if (tokens >= config_.max_position) {
     fail_input(
-        fmt::format("{}the prompt has {} tokens, where the model's context of {} must hold the answer too; shorten it",
+        fmt::format("{}the prompt has {} tokens, but the model's context of {} must hold the answer too; shorten it",
                     where, tokens, config_.max_position));
   }
 }

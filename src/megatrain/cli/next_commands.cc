@@ -56,7 +56,7 @@ std::vector<NextCommand> next_commands(const RunResult& result, const TrainConfi
     commands.push_back({.command = std::move(command), .does = std::move(does)});
   };
   if (result.stopped_by) {
-    add(train_again(arguments, result.resumable), result.resumable ? "goes on from here" : "starts again");
+    add(train_again(arguments, result.resumable), result.resumable ? "resumes from here" : "starts again");
     if (!result.resumable) return commands;
     add(fmt::format("{} export {} --out {}", program, run,
                     shell_word(fmt::format("{}-step-{}", result.run_dir, result.step))),
@@ -70,7 +70,7 @@ std::vector<NextCommand> next_commands(const RunResult& result, const TrainConfi
         best ? fmt::format("asks the model of step {}, the lowest evaluation loss", best->step) : "asks the model");
     if (chat) add(fmt::format("{} chat {}", program, model), "talks with it");
   }
-  if (result.step > 0) add(fmt::format("{} report {}", program, run), "draws the run into one HTML page");
+  if (result.step > 0) add(fmt::format("{} report {}", program, run), "writes an HTML page about the run");
   return commands;
 }
 

@@ -121,7 +121,7 @@ nlohmann::json machine_json(const MachineProfile& machine) {
 int print_what_fits(const Arguments& arguments) {
   arguments.none();
   for (const char* option : {"--random", "--layers", "--price"}) {
-    if (arguments.option(option)) fail_config(fmt::format("--what-fits does not go with {}", option));
+    if (arguments.option(option)) fail_config(fmt::format("--what-fits cannot be combined with {}", option));
   }
   for (const char* key : {"state.moments", "state.master", "freeze", "train_only", "micro_batch"}) {
     if (arguments.overrides(key)) fail_config(fmt::format("--what-fits tries {} itself; leave --{} out", key, key));
@@ -151,8 +151,10 @@ int print_what_fits(const Arguments& arguments) {
     fmt::print("{}\n", json_text(list, 1));
     return 0;
   }
-  fmt::print("tokens/s on {} within {} of GPU memory and {} of RAM; sequences of {}, a step that hides the optimizer\n",
-             machine.title(), format_bytes(budgets.gpu_bytes), format_bytes(budgets.host_bytes), config.seq_len);
+  fmt::print(
+      "tokens/s on {} within {} of GPU memory and {} of RAM; sequence length {}; batch large enough to hide optimizer "
+      "time\n",
+      machine.title(), format_bytes(budgets.gpu_bytes), format_bytes(budgets.host_bytes), config.seq_len);
   fmt::print("{}", what_fits_text(rows));
   fmt::print("{}", kModesText);
   return 0;

@@ -148,13 +148,14 @@ bool write_out(OutDirectory& out, BatchSource& source, int64_t steps, int64_t se
                                       .documents = "documents.bin",
                                       .seq_len = seq_len});
   out.finish();
-  log_info(fmt::format("wrote {} tokens; train on them with data.tokens: {}/tokens.bin ({} beside it says the rest)",
-                       base, out.path(), kPreparedManifest));
+  log_info(fmt::format(
+      "wrote {} tokens; train on them with data.tokens: {}/tokens.bin ({} beside it has the other settings)", base,
+      out.path(), kPreparedManifest));
   return true;
 }
 
 int say_stopped(const volatile std::sig_atomic_t* stop) {
-  log_info("stopped; what is done is kept, and the next call goes on from there");
+  log_info("stopped; progress is kept; the next call continues from there");
   return 128 + static_cast<int>(*stop);
 }
 
@@ -164,7 +165,7 @@ int verb_prepare(const Arguments& arguments) {
   const TrainConfig config = load_config_argument(arguments, {.steps = false});
   if (config.data.train.empty()) fail_config("there is nothing to prepare: the configuration has no data.train");
   const SignalWatch signals(/*saves=*/false);
-  const Work work("the preparation", {.then = "what is done is kept, and the next call goes on from there"});
+  const Work work("the preparation", {.then = "progress is kept; the next call continues from there"});
   const volatile std::sig_atomic_t* stop = signals.stop();
   std::optional<OutDirectory> out;  // created first, so that a bad path is refused before tokenising
   if (const auto path = arguments.option("--out")) out.emplace(*path);

@@ -52,7 +52,7 @@ void PromptColumns::check(const JsonRow& row) {
     if (asking == std::end(kAsking)) {
       others_.insert(name);
     } else if (!asks_for_nothing(value)) {
-      fail_input(fmt::format("{}\"{}\" of a row is not obeyed; remove it{}", row.where, name,
+      fail_input(fmt::format("{}\"{}\" is not supported in a row; remove it{}", row.where, name,
                              asking->instead ? fmt::format(", and give {} for all rows", asking->instead) : ""));
     }
   }
@@ -66,7 +66,7 @@ void PromptColumns::warn(const std::string& path) const {
     if (named.size() == kNamed) break;
     named.push_back(printable(name));
   }
-  log_warn(fmt::format("{}: of a row only \"prompt\" or \"messages\" is read; left out: {}{}", path,
+  log_warn(fmt::format("{}: only \"prompt\" or \"messages\" of a row is read; ignored: {}{}", path,
                        fmt::join(named, ", "),
                        others_.size() > kNamed ? fmt::format(" and {} more", others_.size() - kNamed) : ""));
 }

@@ -87,7 +87,8 @@ int verb_serve(const Arguments& arguments) {
 
   const std::string url = server.url() + "/v1";
   if (!server.on_loopback())
-    log_warn("--host is not loopback: whoever reaches this machine can use the model; there is no password and no TLS");
+    log_warn(
+        "--host is not loopback: anyone who can reach this machine can use the model; there is no password and no TLS");
   log_info(fmt::format("serving \"{}\" at {}: {} answers at once, {} tokens of context each{}; ctrl-C ends it", name,
                        url, engine.sequences(), engine.context(),
                        model.text().chat_template ? ""

@@ -131,8 +131,8 @@ std::string SignalWatch::answer(int signal) const {
   const std::string finishing = now.what.empty() ? "" : fmt::format("finishing {} ({}); ", now.what, now.duration);
   if (signal == SIGUSR1)
     return fmt::format("SIGUSR1: {}{}", finishing,
-                       saves_ ? "a checkpoint is saved after the running step, and the run goes on"
-                              : "there is no checkpoint to save, and the work goes on");
+                       saves_ ? "a checkpoint is saved after the running step, and the run continues"
+                              : "there is no checkpoint to save, and the work continues");
   return fmt::format("{}: {}{}. A second signal ends it at once", name_of(signal),
                      now.ends_at_stop ? fmt::format("giving up {}; ", now.what) : finishing,
                      now.then.empty() ? "it then stops" : now.then);

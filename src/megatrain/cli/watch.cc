@@ -69,7 +69,8 @@ Watched watched_of(const Arguments& arguments) {
     const bool meant = number || (watched.runs.size() > 1 && last.find('/') == std::string::npos);
     if (!last.empty() && is_digit(last.front()) && meant && !std::filesystem::is_directory(last, none)) {
       if (!number || last.size() > 5 || std::stoi(last) > 65535)
-        fail_config(fmt::format("--http {0} is no port; expected 0 to 65535, or, for a run of that name, ./{0}", last));
+        fail_config(
+            fmt::format("--http {0} is not a port; expected 0 to 65535, or, for a run of that name, ./{0}", last));
       watched.port = std::stoi(last);
       watched.runs.pop_back();
     }
@@ -151,8 +152,8 @@ int serve(Watcher& watcher, const Arguments& arguments, std::optional<int> port,
     server.emplace(watcher, options);
   }
   if (!server->http().on_loopback())
-    log_warn(
-        fmt::format("who reaches {} can read these runs; without --host only this machine can", server->http().url()));
+    log_warn(fmt::format("anyone who can reach {} can read these runs; without --host only this machine can",
+                         server->http().url()));
   print_result(server->http().url() + "/\n", "address");
   server->run(stop);
   return ended_by(stop);
@@ -198,8 +199,8 @@ int verb_watch(const Arguments& arguments) {
   const Watched watched = watched_of(arguments);
   const bool http = arguments.flag("--http"), follows = arguments.flag("--follow");
   if (http && arguments.json()) fail_config("--http serves a page, and --json prints: give one of them");
-  if (follows && !arguments.json()) fail_config("--follow is of --json; the terminal and --http follow anyway");
-  if (!http && arguments.option("--host")) fail_config("--host says where --http listens, which is not given");
+  if (follows && !arguments.json()) fail_config("--follow needs --json; the terminal and --http always follow");
+  if (!http && arguments.option("--host")) fail_config("--host is the address that --http listens on; add --http");
   if (arguments.json() && !follows && arguments.option("--alert-command"))
     fail_config("--alert-command runs as alerts come; --json without --follow prints once and ends");
   if (arguments.option("--alert-command") == "")
