@@ -137,7 +137,7 @@ TEST(ConfigLength, IsOneOfStepsEpochsAndTokens) {
   EXPECT_EQ(alias_refusal(std::string(kBase) + "steps: 1\nepochs: 2\n"),
             "c.yaml:4: both steps and epochs are given; keep the one that says how long the run is");
   EXPECT_EQ(alias_refusal(std::string(kBase) + "epochs: 2\n", {"--steps=2"}),
-            "--steps: c.yaml:3 gives epochs too; add --epochs=null to go by steps alone");
+            "--steps: c.yaml:3 gives epochs too; add --epochs=null to use only steps");
   EXPECT_EQ(parse_aliases(std::string(kBase) + "epochs: 0.5\n").epochs, 0.5);
   EXPECT_EQ(parse_aliases(std::string(kBase) + "tokens: 1000000\n").tokens, 1'000'000);
   EXPECT_NE(alias_refusal(std::string(kBase) + "epochs: 0\n").find("expected a number above 0"), std::string::npos);

@@ -177,12 +177,12 @@ TEST(AxolotlKeys, EverythingThatIsWrongIsSaidAtOnceWithItsLine) {
                                                          {"tensor_parallel_size", "4"},
                                                          {"optimizer", "lion_8bit"},
                                                          {"colour", "blue"}}));
-  EXPECT_TRUE(said.starts_with("3 things are to be changed: (1) theirs.yaml:")) << said;
+  EXPECT_TRUE(said.starts_with("3 problems: (1) theirs.yaml:")) << said;
   EXPECT_TRUE(has(said, "3 unknown keys: 'warp_speed' (line ")) << said;
   EXPECT_TRUE(has(said, "'learnin_rate' (line ")) << said;
   EXPECT_TRUE(has(said, "did you mean 'learning_rate'?")) << said;
   EXPECT_TRUE(has(said, "'colour' (line ")) << said;
-  EXPECT_TRUE(has(said, "tensor_parallel_size is '4', expected 1 or null: several GPUs share the work")) << said;
+  EXPECT_TRUE(has(said, "tensor_parallel_size is '4', expected 1 or null: that trainer uses several GPUs")) << said;
   EXPECT_TRUE(has(said, "optimizer is 'lion_8bit', expected adamw_torch")) << said;
 }
 
@@ -209,12 +209,12 @@ TEST(AxolotlData, TypesBecomeFormatsAndOthersAreRefusedByName) {
             "sharegpt");
   for (const auto& [sets, part] :
        Keys{{"[{path: a, type: input_output}]", "type is 'input_output', expected alpaca, chat_template"},
-            {"[{path: a, type: {field_instruction: q, format: x}}]", "type is a prompt of its own"},
+            {"[{path: a, type: {field_instruction: q, format: x}}]", "type is a custom prompt"},
             {"[{path: a}]", "a dataset has no type"},
             {"[{path: a, type: alpaca, split: 'train[5%:10%]'}]", "split is 'train[5%:10%]'"},
             {"[{path: a, type: chat_template, roles_to_train: [user]}]", "roles_to_train is user"},
             {"[{path: a, type: chat_template, train_on_eos: all}]", "train_on_eos is 'all', expected turn"},
-            {"[{path: a, type: chat_template, message_field_training: train}]", "would be ignored"},
+            {"[{path: a, type: chat_template, message_field_training: train}]", "is not supported"},
             {"[{path: a, type: alpaca, wings: 2}]", "a dataset has 'wings', which is not known here"},
             {"[{type: alpaca}]", "a dataset has no path"}})
     EXPECT_TRUE(has(refused(sets), part)) << sets << ": " << refused(sets);
@@ -224,7 +224,7 @@ TEST(AxolotlData, OptionsThatAreNotObeyedAreRefusedOrWarnedOfByName) {
   const auto keys = [](const std::string& sets) { return with(axolotl_full(), {{"datasets", sets}}); };
   for (const auto& [sets, part] :
        Keys{{"[{path: a.jsonl, type: alpaca, ds_type: parquet}]", "ds_type is 'parquet', and a.jsonl is JSON"},
-            {"[{path: a.jsonl, type: alpaca, skip: 5}]", "skip is '5', which would be ignored; take the first"},
+            {"[{path: a.jsonl, type: alpaca, skip: 5}]", "skip is '5', which is not supported; take the first"},
             {"[{path: a, type: chat_template, roles_to_train: []}]", "roles_to_train is empty"}})
     EXPECT_TRUE(has(refusal(keys(sets)), part)) << sets << ": " << refusal(keys(sets));
   EXPECT_EQ(refusal(keys("[{path: a.jsonl, type: alpaca, ds_type: json, skip: 0, split: train}]")), "accepted");
@@ -232,7 +232,7 @@ TEST(AxolotlData, OptionsThatAreNotObeyedAreRefusedOrWarnedOfByName) {
        Keys{{"[{path: a, type: alpaca, split: test}]",
              "split: test is not looked for: of a is used what is for training"},
             {"[{path: a, type: alpaca, train_on_split: test}]", "split: test is not looked for"},
-            {"[{path: a, type: sharegpt, conversation: vicuna}]", "conversation: vicuna is not obeyed"}})
+            {"[{path: a, type: sharegpt, conversation: vicuna}]", "conversation: vicuna is not supported"}})
     EXPECT_TRUE(has(logged(keys(sets)), part)) << sets;
   EXPECT_FALSE(has(logged(keys("[{path: a, type: alpaca, split: 'train[:5]'}]")), "not looked for"));
 }
@@ -270,18 +270,18 @@ TEST(AxolotlData, TextsOfPretrainingAreJoinedWhenTheFileSaysSoAndElseTheDifferen
                                           {"sample_packing", "-"},
                                           {"pretraining_dataset", "[{path: a.jsonl}]"},
                                           {"max_steps", "5"}});
-  const char* const beginning = "Axolotl trains the first sequence_len - 2 tokens of each text alone";
+  const char* const beginning = "Axolotl trains the first sequence_len - 2 tokens of each text only";
   EXPECT_FALSE(parse(keys).data.packing);
   EXPECT_TRUE(has(logged(keys), beginning)) << logged(keys);
   const Keys joined = with(keys, {{"pretraining_sample_concatenation", "true"}});
   EXPECT_TRUE(parse(joined).data.packing);
-  EXPECT_TRUE(has(logged(joined), "of a text that is longer than sequence_len, all is trained here"));
+  EXPECT_TRUE(has(logged(joined), "a text longer than sequence_len is trained whole here"));
   EXPECT_FALSE(has(logged(with(keys, {{"sample_packing", "true"}})), "Axolotl trains"));
   EXPECT_FALSE(parse(with(axolotl_full(), {{"sample_packing", "false"}, {"pretraining_sample_concatenation", "true"}}))
                    .data.packing);
   EXPECT_TRUE(has(refusal(with(keys, {{"val_set_size", "0.1"}})), "which Axolotl refuses beside pretraining_dataset"));
   EXPECT_TRUE(has(refusal(with(keys, {{"pretraining_dataset", "[{path: a.jsonl}, {path: b.jsonl}]"}})),
-                  "pretraining_dataset has 2 datasets, of which Axolotl reads the first alone"));
+                  "pretraining_dataset has 2 datasets, of which Axolotl reads only the first"));
 }
 
 TEST(AxolotlValues, ThatTheirTrainerRefusesAreRefusedWithTheirLines) {

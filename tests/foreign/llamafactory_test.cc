@@ -265,9 +265,9 @@ TEST(FactoryTable, AMissingFinetuningTypeIsWarnedAboutBecauseTheirsIsLora) {
 
 TEST(FactoryTable, TextsWithoutPackingAreWarnedAboutBecauseTheirsAreCut) {
   const Keys texts = with(supervised(), {{"stage", "pt"}});
-  EXPECT_FALSE(has(logged(texts), "LLaMA-Factory trains the first cutoff_len alone"));
+  EXPECT_FALSE(has(logged(texts), "LLaMA-Factory trains only the first cutoff_len"));
   const std::string log = logged(with(texts, {{"packing", "false"}}));
-  EXPECT_TRUE(has(log, "LLaMA-Factory trains the first cutoff_len alone")) << log;
+  EXPECT_TRUE(has(log, "LLaMA-Factory trains only the first cutoff_len")) << log;
 }
 
 TEST(FactoryMethods, ThatAreNotThereAreNamedBeforeUnknownKeysAre) {
@@ -284,7 +284,7 @@ TEST(FactoryMethods, TheirParametersAskForNothingWhileTheMethodIsOff) {
                                                 {"galore_rank", "4"},
                                                 {"pref_beta", "0.1"},
                                                 {"quantization_bit", "null"}}));
-  EXPECT_TRUE(has(other.translation, "not used: it is of LoRA"));
+  EXPECT_TRUE(has(other.translation, "not used: it belongs to LoRA"));
   other.translation = plain.translation;
   EXPECT_EQ(other, plain);
 }
@@ -363,7 +363,7 @@ TEST(FactoryValues, WhatWouldBeIgnoredIsRefused) {
   EXPECT_TRUE(has(refusal(with(supervised(), {{"resume_from_checkpoint", "saves/run/checkpoint-500"}})),
                   "resume_from_checkpoint is 'saves/run/checkpoint-500', expected true or false"));
   EXPECT_TRUE(has(refusal(with(supervised(), {{"tokenized_path", "/tmp"}})),
-                  "tokenized_path /tmp is there, and LLaMA-Factory would train on it alone"));
+                  "tokenized_path /tmp exists, and LLaMA-Factory would train only on it"));
   EXPECT_TRUE(has(refusal(with(supervised(), {{"max_samples", "0"}})), "max_samples is 0, which leaves no sample"));
 }
 
@@ -371,7 +371,7 @@ TEST(FactoryValues, ThatTheirTrainerRefusesAreRefusedWithTheirLines) {
   EXPECT_TRUE(has(refusal({{"model_name_or_path", "m"}, {"bf16", "true"}, {"fp16", "true"}}),
                   "theirs.yaml:4: bf16 and fp16 are both true, which the trainer refuses; keep bf16"));
   EXPECT_TRUE(has(refusal({{"model_name_or_path", "m"}, {"template", "qwenn"}}),
-                  "theirs.yaml:3: template is 'qwenn', which is none of LLaMA-Factory's"));
+                  "theirs.yaml:3: template is 'qwenn', which is not a template of LLaMA-Factory"));
   EXPECT_TRUE(has(refusal({{"model_name_or_path", "m"}, {"val_size", "1"}}), "theirs.yaml:3: val_size is 1, which is"));
   const std::string twice = refusal({{"model_name_or_path", "m"}, {"val_size", "some"}});
   EXPECT_TRUE(twice.starts_with("theirs.yaml:3: val_size is 'some'"))

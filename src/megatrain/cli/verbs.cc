@@ -15,9 +15,9 @@ namespace megatrain {
 namespace {
 
 constexpr const char* kGenerateDetails =
-    R"(Continues a prompt, streaming the text. MODEL is a Hugging Face directory with tokenizer.json, RUN a run directory
-(its model/ is used). Without --prompt and --prompt-file the prompt is read from standard input. One line break at the
-end of a file or of standard input is not part of the prompt.
+    R"(Continues a prompt, streaming the text. MODEL is a Hugging Face directory with tokenizer.json, RUN a run
+directory (its model/ is used). Without --prompt and --prompt-file the prompt is read from standard input. One line
+break at the end of a file or of standard input is not part of the prompt.
 
   --chat               the prompt is a user's message: the model's chat template is applied to it
   --system TEXT        a system message before it (with --chat)
@@ -71,10 +71,10 @@ refused with 400. It is made for one person: requests have at most 8 MiB, 1024 a
 )";
 
 constexpr const char* kEvalDetails =
-    R"(Asks the model every question of the file. Prints the share of answers that match exactly (apart from white space at
-both ends), the first that do not match, and the loss and perplexity of the right answers. For text files, folders and
-{"text": ...} lines it prints the loss and perplexity. MODEL is a Hugging Face directory, RUN a run directory. A line of
-questions is one of
+    R"(Asks the model every question of the file. Prints the share of answers that match exactly (apart from white
+space at both ends), the first that do not match, and the loss and perplexity of the right answers. For text files,
+folders and {"text": ...} lines it prints the loss and perplexity. MODEL is a Hugging Face directory, RUN a run directory. A
+line of questions is one of
 
   {"question": "...", "answer": "..."}
   {"prompt": "...", "completion": "..."}

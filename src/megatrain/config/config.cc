@@ -27,7 +27,7 @@ namespace {
 void refuse_all(const std::vector<std::string>& problems) {
   if (problems.empty()) return;
   if (problems.size() == 1) fail_config(problems.front());
-  std::string all = fmt::format("{} things are to be changed:", problems.size());
+  std::string all = fmt::format("{} problems:", problems.size());
   for (size_t i = 0; i < problems.size(); ++i)
     all += fmt::format(" ({}) {}{}", i + 1, problems[i], i + 1 < problems.size() ? ";" : "");
   fail_config(all);

@@ -21,7 +21,7 @@ namespace {
                             given.names(first), given.names(second)));
   const GivenKey& file = a.on_command_line ? b : a;
   const std::string &typed = a.on_command_line ? first : second, &written = a.on_command_line ? second : first;
-  fail_config(fmt::format("--{}: {} gives {} too; add --{}=null to go by {} alone", typed, file.origin,
+  fail_config(fmt::format("--{}: {} gives {} too; add --{}=null to use only {}", typed, file.origin,
                           given.names(written), written, typed));
 }
 

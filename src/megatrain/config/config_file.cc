@@ -27,8 +27,8 @@ void refuse_other_files(const std::string& file, const std::set<std::string>& ke
   for (const Other& other : kOthers)
     if (keys.count(other.mark))
       fail_config(
-          fmt::format("{} is {} ('{}'), and no configuration of a training; there is one process and one GPU, and "
-                      "nothing of the kind is needed: give the file that names model and data",
+          fmt::format("{} is {} ('{}'), not a training configuration; there is one process and one GPU, so it is not "
+                      "needed: give the file that names model and data",
                       file, other.what, other.mark));
 }
 

@@ -22,8 +22,8 @@ std::string title_of(const std::string& group) {
   struct Title {
     const char *group, *title;
   };
-  constexpr Title kTitles[] = {{"model", "what is trained"},
-                               {"run", "length, shape, device, place"},
+  constexpr Title kTitles[] = {{"model", "the model to train"},
+                               {"run", "length, batch shape, device"},
                                {"data", "what it is trained and evaluated on"},
                                {"optim", "optimizer and learning rate"},
                                {"moe", "mixtures of experts"},

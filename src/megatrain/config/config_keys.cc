@@ -108,7 +108,7 @@ std::vector<ConfigKey> data_keys() {
                  "and the answer of each turn are cut, as LLaMA-Factory does. Text is cut into pieces of seq_len in "
                  "any case.",
                  MEGATRAIN_FIELD(data.overlong)),
-      bool_key("data.packing", "sample_packing", "Put several samples into a sequence, each attending to itself alone.",
+      bool_key("data.packing", "sample_packing", "Put several samples into a sequence, each attending only to itself.",
                MEGATRAIN_FIELD(data.packing)),
       bool_key("data.shuffle", "shuffle", "A new order in every epoch, a function of seed and epoch.",
                MEGATRAIN_FIELD(data.shuffle)),
@@ -152,7 +152,7 @@ std::vector<ConfigKey> chunk_keys() {
       integer_key("head_chunk", "", 0, kMostTokens, "Tokens whose logits exist at once; 0: chosen by size.",
                   MEGATRAIN_FIELD(head_chunk)),
       integer_key("mlp_chunk", "", 0, kMostTokens,
-                  "Tokens of one pass through a block's products and norms; 0: chosen by size.",
+                  "Tokens of one pass through a block's matmuls and norms; 0: chosen by size.",
                   MEGATRAIN_FIELD(mlp_chunk)),
   };
 }
@@ -185,7 +185,7 @@ std::vector<ConfigKey> optim_keys() {
                {.least = 0, .most = 1e30, .null_is_zero = true},
                "Largest global gradient norm; 0 or null: no clipping.", MEGATRAIN_FIELD(optim.clip)),
       choice_key("optim.schedule", "lr_scheduler_type scheduler", {"constant", "linear", "cosine", "wsd"},
-                 "How lr moves after warmup.", MEGATRAIN_FIELD(optim.schedule)),
+                 "How lr changes after warmup.", MEGATRAIN_FIELD(optim.schedule)),
       real_key("optim.warmup", "warmup_steps optim.warmup_steps warmup_ratio", {0, kCount},
                "Steps in which lr rises linearly to optim.lr; below 1, a fraction of steps.",
                MEGATRAIN_FIELD(optim.warmup)),
@@ -214,7 +214,7 @@ std::vector<ConfigKey> moe_keys() {
 std::vector<ConfigKey> eval_keys() {
   return {
       every_key("eval.every", "eval_interval", kCount,
-                "Steps between evaluations, a part of the run, or epoch; 0: at the end alone, where there is data to "
+                "Steps between evaluations, a part of the run, or epoch; 0: only at the end, if there is data to "
                 "evaluate on.",
                 MEGATRAIN_FIELD(eval.every), MEGATRAIN_FIELD(eval.every_part)),
       integer_key("eval.patience", "early_stopping_patience", 0, kCount,
@@ -244,10 +244,10 @@ std::vector<ConfigKey> state_keys() {
                  "How the optimizer's moments are stored: 4, 2 or 1 byte each. fp32 is exact; the others save memory "
                  "and change the run (docs/numerics.md).",
                  MEGATRAIN_FIELD(state.moments)),
-      choice_key("state.master", "", {"fp32", "stochastic"},
-                 "How weights are stored between steps: fp32 is exact; stochastic keeps bf16 alone, rounded up or down "
-                 "by chance.",
-                 MEGATRAIN_FIELD(state.master)),
+      choice_key(
+          "state.master", "", {"fp32", "stochastic"},
+          "How weights are stored between steps: fp32 is exact; stochastic keeps only bf16, rounded stochastically.",
+          MEGATRAIN_FIELD(state.master)),
   };
 }
 
@@ -307,7 +307,7 @@ std::vector<ConfigKey> directory_keys() {
                 MEGATRAIN_FIELD(checkpoint.every_part)),
       integer_key("checkpoint.keep", "save_total_limit", 1, kCount, "How many of the newest checkpoints stay.",
                   MEGATRAIN_FIELD(checkpoint.keep)),
-      bool_key("resume", "resume_from_checkpoint", "Go on from the newest checkpoint of run_dir.",
+      bool_key("resume", "resume_from_checkpoint", "Continue from the newest checkpoint of run_dir.",
                MEGATRAIN_FIELD(resume)),
   };
 }

@@ -84,7 +84,7 @@ std::string no_dumps(const TrainConfig& c) {
 
 std::string one_evaluation(const TrainConfig& c) {
   return c.eval.every == 0 && c.eval.every_part == 0
-             ? fmt::format("the loss is measured at the end alone; give {}", c.names("eval.every"))
+             ? fmt::format("the loss is measured only at the end; give {}", c.names("eval.every"))
              : "";
 }
 

@@ -93,14 +93,14 @@ void settle_prepared_keys(TrainConfig& config, const GivenKeys& given) {
     const std::string manifest = manifest_without(config.data.tokens);
     if (!manifest.empty() && !given.has_value("data.dtype"))
       fail_config(
-          fmt::format("{}: data.tokens is {}, which lies in a prepared set, and {} does not name it; give the file "
-                      "by the name that it had, or data.dtype where it is one of your own",
+          fmt::format("{}: data.tokens is {}, which is in a prepared set, but {} does not name it; give the file by "
+                      "its original name, or data.dtype if it is your own file",
                       given.origin("data.tokens"), config.data.tokens, manifest));
     if (!manifest.empty())
-      log_warn(fmt::format(
-          "{} lies in a prepared set, and {} does not name it: it is read as a file of your own, without the "
-          "set's labels, documents and seq_len",
-          config.data.tokens, manifest));
+      log_warn(
+          fmt::format("{} is in a prepared set, but {} does not name it: it is read as your own file, without the "
+                      "set's labels, documents and seq_len",
+                      config.data.tokens, manifest));
     return;
   }
   check_role(kTokens, *tokens, given);

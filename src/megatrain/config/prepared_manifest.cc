@@ -21,7 +21,7 @@ constexpr int64_t kVersion = 2;  // version 1 had only checksums
 
 [[noreturn]] void fail_damaged(const std::string& path) {
   fail_input(
-      fmt::format("{} is damaged: it does not have the checksum that it names; prepare the data again, or remove it to "
+      fmt::format("{} is damaged: its checksum does not match; prepare the data again, or remove it to "
                   "use the files beside it unchecked",
                   path));
 }

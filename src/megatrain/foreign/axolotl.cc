@@ -29,9 +29,9 @@ constexpr const char* kUnread = "Axolotl does not read it either";
 constexpr const char* kPacks = "sequences are packed from all samples, best fit first";
 constexpr const char* kPads = "sequences are padded to seq_len, and padding is not trained";
 constexpr const char* kAllWeights =
-    "all weights are trained, and fit on one GPU without adapters: --adapter=null --load_in_4bit=false "
-    "--load_in_8bit=false behind the file do so (choose learning_rate anew), and freeze or train_only (patterns over "
-    "tensor names) train a part of them";
+    "all weights are trained: add --adapter=null --load_in_4bit=false --load_in_8bit=false after the file and pick a "
+    "new learning rate ('megatrain plan' with the same arguments says whether it fits); freeze or train_only (patterns "
+    "over tensor names) train a part of them";
 constexpr const char* kAxolotlEvaluation = "evaluation measures the loss; `megatrain eval` also counts right answers";
 
 constexpr ForeignIdle kAxolotlIdle[] = {
@@ -54,16 +54,17 @@ constexpr ForeignIdle kAxolotlIdle[] = {
     {"model_config", "null", "change the model's config.json instead (moe.aux_loss balances experts)"},
     {"overrides_of_model_config", "null", "change the model's config.json instead"},
     {"model_kwargs", "null", kModel},
-    {"model_quantization_config", "null Mxfp4Config", "MXFP4 weights are read as the bf16 they stand for"},
-    {"model_quantization_config_kwargs", nullptr, "MXFP4 weights are read as the bf16 they stand for"},
+    {"model_quantization_config", "null Mxfp4Config", "MXFP4 weights are read as bf16"},
+    {"model_quantization_config_kwargs", nullptr, "MXFP4 weights are read as bf16"},
     {"mean_resizing_embeddings", nullptr, "the vocabulary stays as it is"},
     {"shrink_embeddings", "false", "the vocabulary stays as it is"},
-    {"tokens", "null {} none", "new tokens need rows of the embedding: add them to the model first"},
+    {"tokens", "null {} none",
+     "adding tokens is not supported; add them and resize the embeddings with transformers first"},
     {"added_tokens_overrides", "null {}", "rename them in the tokenizer's files"},
     {"fix_untrained_tokens", "null", "the embedding stays as it is"},
     {"embeddings_skip_upcast", nullptr, "weights and their state are fp32"},
     {"eot_tokens", nullptr, "the tokens that end a turn are found in the template's own output"},
-    {"default_system_message", "null", "write it into the data, or into a template of your own (data.template)"},
+    {"default_system_message", "null", "write it into the data, or into your own template (data.template)"},
     {"chat_template_kwargs", "null {}", kTemplate},
     {"attn_implementation", nullptr, kAttention},
     {"flash_attention", nullptr, kAttention},
@@ -198,7 +199,7 @@ constexpr ForeignIdle kAxolotlIdle[] = {
 const ForeignTrainer& axolotl() {
   constexpr const char* kSees = "a model that sees or hears";
   constexpr const char* kNoRl =
-      "datasets of conversations and text are trained on; to go on with the better answers alone, write them as such";
+      "datasets of conversations and text are trained on; to train on the better answers only, write them as such";
   constexpr const char* kWeights = "take the model's bf16 or fp32 weights: leave the key out";
   constexpr const char* kOut = "leave the key out";
   static const ForeignTrainer kTrainer{
@@ -255,9 +256,9 @@ const ForeignTrainer& axolotl() {
                    {"embedding_lr_scale", "a learning rate of the embeddings",
                     "optim.lr is one for all: leave the key out"},
                    {"lr_groups", "learning rates of their own", "optim.lr is one for all: leave the key out"},
-                   {"trainer_cls", "a trainer of your own", kOut},
+                   {"trainer_cls", "a custom trainer", kOut},
                    {"reinit_weights", "random weights", "give model.config: a config.json instead of base_model"},
-                   {"dataset_exact_deduplication", "deduplication", "take the doubles out of the data"},
+                   {"dataset_exact_deduplication", "deduplication", "remove duplicates from the data"},
                    {"tokenizer_use_mistral_common", "Mistral's own tokenizer",
                     "the model's tokenizer.json is read: leave the key out"}},
       .choices = {},

@@ -152,7 +152,7 @@ class Element {
         std::any_of(left_.begin(), left_.end(), [](const auto& e) { return e.first.starts_with("type."); });
     if (own)
       fail(
-          fmt::format("type is a prompt of its own, expected {}; write the samples with that prompt as {{\"text\"}} "
+          fmt::format("type is a custom prompt, expected {}; write the samples with that prompt as {{\"text\"}} "
                       "(type: completion), or as messages",
                       kTypes));
     if (list_ == "pretraining_dataset") return "pretrain";
@@ -235,8 +235,8 @@ class Element {
       } else if (words.size() == 1) {
         out[role == "tool" ? "tags.observation" : "tags." + role] = words.front();
       } else {
-        fail(fmt::format("roles.{} has {}, and of words that are not known there may be one; rename them in the data",
-                         role, fmt::join(words, ", ")));
+        fail(fmt::format("roles.{} has {}, and at most one unknown name is supported; rename them in the data", role,
+                         fmt::join(words, ", ")));
       }
     }
   }
@@ -244,11 +244,12 @@ class Element {
   void take_trained() {
     if (left_.count("roles_to_train") && left_.at("roles_to_train").empty())
       fail(
-          "roles_to_train is empty, so that no turn is trained but those that a key of each message names; leave it "
-          "out, which trains the assistant's");
+          "roles_to_train is empty, so that only turns selected by a key of each message are trained; leave it out, "
+          "which trains the assistant's");
     if (const std::string named = take("conversation"); !named.empty())
       warnings_.push_back(fmt::format(
-          "conversation: {} is not obeyed: the model's own chat template is used; data.template names another", named));
+          "conversation: {} is not supported: the model's own chat template is used; data.template names another",
+          named));
     const std::vector<std::string> roles = words_of(take("roles_to_train"));
     const auto answers = [](const std::string& role) {
       return role == "assistant" || role == "gpt" || role == "model";
@@ -258,7 +259,7 @@ class Element {
                        fmt::join(roles, ", ")));
     for (const char* const name : {"train_on_eos", "train_on_eot"})
       if (const std::string when = take(name); !when.empty() && when != "turn")
-        fail(fmt::format("{} is '{}', expected turn: of every turn of the assistant the end is trained", name, when));
+        fail(fmt::format("{} is '{}', expected turn: the end of every assistant turn is trained", name, when));
     const std::string named = take("chat_template");
     if (named == "jinja" && !left_.count("chat_template_jinja"))
       fail(
@@ -274,7 +275,7 @@ class Element {
       const auto found = left_.find(each.name);
       if (found == left_.end()) continue;
       if (is_on({.text = found->second, .where = where_}))
-        fail(fmt::format("{} is '{}', which would be ignored; {}", each.name, found->second, each.instead));
+        fail(fmt::format("{} is '{}', which is not supported; {}", each.name, found->second, each.instead));
       left_.erase(found);
     }
     if (left_.empty()) return;

@@ -41,9 +41,9 @@ void datasets(ForeignReader& r) {
     if (std::string(from) == "pretraining_dataset" && !r.flag("sample_packing") && !r.own("data.packing"))
       all.warnings.push_back(
           r.flag("pretraining_sample_concatenation")
-              ? "of a text that is longer than sequence_len, all is trained here, and in Axolotl its beginning alone"
+              ? "a text longer than sequence_len is trained whole here; Axolotl trains only its beginning"
               : "without sample_packing a sequence holds one text or a piece of one: all of it is trained, and the end "
-                "token; Axolotl trains the first sequence_len - 2 tokens of each text alone, without an end token");
+                "token; Axolotl trains the first sequence_len - 2 tokens of each text only, without an end token");
     t.warning = fmt::format("{}", fmt::join(all.warnings, "; "));
     t.theirs = fmt::format("{}: {}", from, value->items.empty() ? value->text : "[…]");
   }
@@ -52,7 +52,7 @@ void datasets(ForeignReader& r) {
   const Foreign *sets = r.find("pretraining_dataset"), *part = r.find("val_set_size");
   if (sets->items.size() > 1)
     fail_config(
-        fmt::format("{}: pretraining_dataset has {} datasets, of which Axolotl reads the first alone; keep one, "
+        fmt::format("{}: pretraining_dataset has {} datasets, of which Axolotl reads only the first; keep one, "
                     "or give them as datasets of type: completion",
                     sets->where, sets->items.size()));
   if (part && is_on(*part))
@@ -68,7 +68,7 @@ void axolotl_packing(ForeignReader& r) {
   const bool joined = texts && !packed && r.flag("pretraining_sample_concatenation");
   if (joined) {
     r.add("pretraining_sample_concatenation", "", "data.packing", "true",
-          "each text attends to itself alone; there to those before it in its sequence");
+          "each text attends only to itself; in Axolotl also to those before it in its sequence");
     r.idle("sample_packing", "pretraining_sample_concatenation decides");
   } else {
     r.add("sample_packing", "false", "data.packing", packed ? "true" : "false",
@@ -324,23 +324,23 @@ void plugins(ForeignReader& r) {
 
 void axolotl_resume(ForeignReader& r) {
   if (r.find("resume_from_checkpoint")) return hf_resume(r);
-  r.idle("resume_from_checkpoint", "give --resume to go on");
+  r.idle("resume_from_checkpoint", "give --resume to continue");
   if (r.flag("auto_resume_from_checkpoints"))
     r.add("auto_resume_from_checkpoints", "", "resume", "true", "from the newest checkpoint of run_dir");
   else
-    r.idle("auto_resume_from_checkpoints", "give --resume to go on");
+    r.idle("auto_resume_from_checkpoints", "give --resume to continue");
 }
 
 void warnings(ForeignReader& r) {
   if (r.flag("resize_token_embeddings_to_32x"))
     r.add("resize_token_embeddings_to_32x", "", "", "", "the vocabulary stays as it is").warning =
-        "resize_token_embeddings_to_32x is not obeyed: the embedding keeps its rows";
+        "resize_token_embeddings_to_32x is not supported: the embedding keeps its rows";
   else
     r.idle("resize_token_embeddings_to_32x", "the vocabulary stays as it is");
   const Foreign* most = r.find("loss_watchdog_threshold");
   if (most && is_on(*most))
     r.add("loss_watchdog_threshold", "", "", "", "only a loss that is infinite or NaN ends the run").warning =
-        "loss_watchdog_threshold is not obeyed: only a loss that is infinite or NaN ends the run";
+        "loss_watchdog_threshold is not supported: only a loss that is infinite or NaN ends the run";
   r.idle("loss_watchdog_patience", "it is of loss_watchdog_threshold");
 }
 

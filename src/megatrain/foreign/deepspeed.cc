@@ -29,7 +29,7 @@ class DeepSpeed {
                       "configuration; take the section out of it",
                       where_, type));
     const json settings = section.value("params", json::object());
-    if (!settings.is_object()) fail_config(fmt::format("{}: optimizer.params is no mapping", where_));
+    if (!settings.is_object()) fail_config(fmt::format("{}: optimizer.params is not a mapping", where_));
     const auto setting = [&](const char* name, const char* key, double standard) {
       same(settings.value(name, json()), fmt::format("optimizer.params.{}", name), key, reader_.number(key, standard));
     };
@@ -65,7 +65,7 @@ class DeepSpeed {
   void methods() const {
     for (const char* name : {"progressive_layer_drop", "curriculum_learning", "data_efficiency", "amp"}) {
       if (enabled(name) == true)
-        fail_config(fmt::format("{}: {} is enabled, which is not there: leave the section out", where_, name));
+        fail_config(fmt::format("{}: {} is enabled, which is not supported: leave the section out", where_, name));
     }
   }
 

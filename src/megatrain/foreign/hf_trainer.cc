@@ -27,7 +27,7 @@ constexpr ForeignIdle kTrainerIdle[] = {
     {"torch_compile", nullptr, kFused},
     {"torch_compile_backend", nullptr, kFused},
     {"torch_compile_mode", nullptr, kFused},
-    {"tf32", nullptr, "no product ever uses tf32"},
+    {"tf32", nullptr, "matmuls never use tf32"},
     {"bf16_full_eval", nullptr, "evaluation has the training's precision"},
     {"fp16_full_eval", nullptr, "evaluation has the training's precision"},
     {"logging_strategy", nullptr, kLogged},
@@ -45,7 +45,7 @@ constexpr ForeignIdle kTrainerIdle[] = {
     {"include_num_input_tokens_seen", nullptr, kAlways},
     {"include_tokens_per_second", nullptr, kAlways},
     {"include_effective_tokens_per_second", nullptr, kAlways},
-    {"overwrite_output_dir", nullptr, "an earlier run is moved aside, never overwritten; --resume goes on"},
+    {"overwrite_output_dir", nullptr, "an earlier run is moved aside, never overwritten; --resume resumes it"},
     {"dataloader_num_workers", nullptr, kTokenising},
     {"dataloader_pin_memory", nullptr, kTokenising},
     {"dataloader_persistent_workers", nullptr, kTokenising},
@@ -78,7 +78,7 @@ constexpr ForeignIdle kTrainerIdle[] = {
     {"metric_for_best_model", "loss eval_loss null", kLowest},
     {"greater_is_better", "false null", kLowest},
     {"full_determinism", nullptr, kAlways},
-    {"ignore_data_skip", "false", "a resumed run goes on at its next sample"},
+    {"ignore_data_skip", "false", "a resumed run continues at its next sample"},
     {"push_to_hub", "false", kNoNetwork},
     {"hub_*", nullptr, kNoNetwork},
     {"optim_args", "null", "the optimizer is AdamW"},
@@ -233,11 +233,11 @@ void hf_seed(ForeignReader& reader) {
 
 void hf_resume(ForeignReader& reader) {
   const Foreign* value = reader.find("resume_from_checkpoint");
-  if (!value) return reader.idle("resume_from_checkpoint", "give --resume to go on");
+  if (!value) return reader.idle("resume_from_checkpoint", "give --resume to continue");
   if (value->text.find('/') != std::string::npos || value->text.find("checkpoint") != std::string::npos)
     fail_config(
-        fmt::format("{}: resume_from_checkpoint is '{}', expected true or false: a run goes on from the newest "
-                    "checkpoint of its output_dir; to go on from an older one, move the newer ones away",
+        fmt::format("{}: resume_from_checkpoint is '{}', expected true or false: a run resumes from the newest "
+                    "checkpoint of its output_dir; to resume from an older one, move the newer ones away",
                     value->where, value->text));
   const bool on = foreign_flag("resume_from_checkpoint", *value);
   reader.add("resume_from_checkpoint", "", "resume", on ? "true" : "false",

@@ -105,11 +105,10 @@ constexpr ForeignIdle kLlamaFactoryIdle[] = {
 };
 
 constexpr const char* kFull =
-    "all weights are trained, and fit on one GPU without adapters: give finetuning_type: full, and freeze or "
-    "train_only (patterns over tensor names) to train a part of them";
+    "all weights are trained: give finetuning_type: full ('megatrain plan' with the same file says whether it fits), "
+    "and freeze or train_only (patterns over tensor names) to train a part of them";
 constexpr const char* kStages =
-    "stage sft trains on conversations and pt on text; to go on with the better answers alone, write them as an sft "
-    "set";
+    "stage sft trains on conversations and pt on text; to train on the better answers only, write them as an sft set";
 constexpr const char* kWeights = "take the model's bf16 or fp32 weights and finetuning_type: full";
 constexpr const char* kAnswers = "`megatrain generate` and `megatrain eval` ask a trained model";
 constexpr const char* kSees = "a model that sees (VLM)";

@@ -30,7 +30,7 @@ void data(ForeignReader& r) {
   std::error_code none;
   if (tokenized && std::filesystem::exists(tokenized->text, none))
     fail_config(
-        fmt::format("{}: tokenized_path {} is there, and LLaMA-Factory would train on it alone; megatrain reads "
+        fmt::format("{}: tokenized_path {} exists, and LLaMA-Factory would train only on it; megatrain reads "
                     "`dataset` and keeps its own cache: drop this key",
                     tokenized->where, tokenized->text));
 }
@@ -53,7 +53,8 @@ void method(ForeignReader& r) {
     r.expect("finetuning_type", {"full"}, "megatrain trains the weights themselves", "all weights are trained");
   });
   if (!r.theirs() || r.is_given("finetuning_type")) return;
-  r.add("finetuning_type", "lora", "", "", "NOT AS THERE: all weights are trained; write finetuning_type: full")
+  r.add("finetuning_type", "lora", "", "",
+        "DIFFERS FROM LLaMA-Factory: all weights are trained; write finetuning_type: full")
       .warning =
       "finetuning_type is not given, which is lora in LLaMA-Factory; here all weights are trained. Write "
       "finetuning_type: full";
@@ -68,19 +69,20 @@ void llamafactory_packing(ForeignReader& r) {
   if (on && is_pretraining(r))
     note = "documents are kept apart and fill sequences; there they are one stream, cut into pieces";
   else if (on && !neat)
-    note = "each sample attends to itself alone, as with neat_packing";
+    note = "each sample attends only to itself, as with neat_packing";
   else if (on)
     note = "the samples of a sequence are chosen from all, there from a thousand";
   const char* from = !r.is_given("packing") && r.is_given("neat_packing") ? "neat_packing" : "packing";
   const bool cut = !on && is_pretraining(r);  // LLaMA-Factory truncates it at cutoff_len
   if (cut)
-    note = "NOT AS THERE: of a text above cutoff_len all is trained, in pieces; there its first cutoff_len tokens";
+    note =
+        "DIFFERS FROM LLaMA-Factory: all of a text above cutoff_len is trained, in pieces; there its first cutoff_len "
+        "tokens";
   Translation& t = r.add(from, is_pretraining(r) ? "true" : "false", "data.packing", on ? "true" : "false", note);
   if (cut)
     t.warning =
-        "packing is false in stage pt: of a text that has more than cutoff_len tokens all is trained, a sample for "
-        "each "
-        "cutoff_len of them; LLaMA-Factory trains the first cutoff_len alone, so it may have fewer steps";
+        "packing is false in stage pt: all of a text with more than cutoff_len tokens is trained, a sample for each "
+        "cutoff_len of them; LLaMA-Factory trains only the first cutoff_len, so it may have fewer steps";
   if (r.is_given("packing")) r.idle("neat_packing", "packing keeps samples apart in any case");
 }
 

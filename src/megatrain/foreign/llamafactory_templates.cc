@@ -38,10 +38,10 @@ void check_factory_template(const ForeignReader& reader) {
   std::istringstream names(kNames);
   const std::istream_iterator<std::string> first(names), end;
   if (std::find(first, end, given->text) != end) return;
-  fail_config(
-      fmt::format("{}: template is '{}', which is none of LLaMA-Factory's; leave the line out: the model's own chat "
-                  "template is used, and data.template names a file with another",
-                  given->where, given->text));
+  fail_config(fmt::format(
+      "{}: template is '{}', which is not a template of LLaMA-Factory; leave the line out: the model's own chat "
+      "template is used, and data.template names a file with another",
+      given->where, given->text));
 }
 
 }  // namespace megatrain

@@ -18,7 +18,7 @@ namespace {
 constexpr RenamedKey kV1Renamed[] = {
     {"model", "model.path", ForeignKind::text, nullptr, "null"},
     {"train_dataset", "data.train", ForeignKind::text, nullptr, "null",
-     "of Alpaca rows input stands on a line of its own and history is trained; there neither"},
+     "in Alpaca rows input is on its own line and history is trained; in LLaMA-Factory v1 neither"},
     {"eval_dataset", "data.eval", ForeignKind::text, nullptr, "null"},
     {"cutoff_len", "seq_len", ForeignKind::whole, "2048"},
     {"learning_rate", "optim.lr", ForeignKind::number, "1e-4"},

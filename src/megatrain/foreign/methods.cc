@@ -75,15 +75,14 @@ void refuse_methods(const ForeignTrainer& trainer, const ForeignKeys& given) {
   std::vector<std::string> rest;
   for (auto each = asked.begin() + 1; each != asked.end(); ++each)
     rest.push_back(fmt::format("{}: {} asks for {}", each->value->where, each->key, each->method));
-  fail_config(
-      fmt::format("{}: {} asks for {}, which megatrain does not do; {}{}", first.value->where, first.key, first.method,
-                  first.instead,
-                  rest.empty() ? "" : fmt::format(". Nor does it do what is asked for at {}", fmt::join(rest, "; "))));
+  fail_config(fmt::format("{}: {} asks for {}, which megatrain does not do; {}{}", first.value->where, first.key,
+                          first.method, first.instead,
+                          rest.empty() ? "" : fmt::format(". Also not supported: {}", fmt::join(rest, "; "))));
 }
 
 std::string method_note(const ForeignTrainer& trainer, const std::string& name) {
   if (const MethodParameter* parameter = find(trainer.parameters, name))
-    return fmt::format("not used: it is of {}", parameter->of);
+    return fmt::format("not used: it belongs to {}", parameter->of);
   return find(trainer.switches, name) ? "not used: it is switched off" : "";
 }
 

@@ -10,22 +10,21 @@ inline constexpr const char* kAlways = "megatrain does this always";
 inline constexpr const char* kTokenising = "tokenising is parallel and cached by itself";
 inline constexpr const char* kShuffledWhole = "datasets are tokenised in bounded memory, and shuffled whole";
 inline constexpr const char* kOneProcess = "there is one process and one GPU";
-inline constexpr const char* kGpus = "several GPUs share the work there, and one process trains on one GPU here";
+inline constexpr const char* kGpus = "that trainer uses several GPUs; here one process trains on one GPU";
 inline constexpr const char* kLogged = "every step is logged, to metrics.jsonl and TensorBoard files too";
 inline constexpr const char* kMicroBatches = "evaluation runs in the training's micro-batches";
 inline constexpr const char* kNoNetwork = "nothing is uploaded or downloaded";
-inline constexpr const char* kGeneration = "it is of answers, not of training";
+inline constexpr const char* kGeneration = "it is about generating answers, not training";
 inline constexpr const char* kModel = "the model's own config.json and tokenizer decide";
 inline constexpr const char* kTemplate = "the model's own chat template decides; data.template names another";
 inline constexpr const char* kOwnTemplate = "the model's own chat template is used; data.template names another";
 
 // What to do instead of a method.
 inline constexpr const char* kNoAdapters =
-    "all weights are trained, and fit on one GPU without adapters: freeze or train_only (patterns over tensor names) "
-    "train a part of them";
+    "all weights are trained: freeze or train_only (patterns over tensor names) train a part of them";
 inline constexpr const char* kOneGpu = "one process trains on one GPU: leave the key out";
 inline constexpr const char* kOnlyText =
-    "models of text are trained; take one, and datasets without images, video and sound";
+    "only text models are trained; use one, with datasets without images, video and sound";
 inline constexpr const char* kAdamW =
     "the optimizer is AdamW, whose state lives in host memory where the GPU is full: leave the key out";
 inline constexpr const char* kCrossEntropy = "the loss is cross-entropy: leave the key out";

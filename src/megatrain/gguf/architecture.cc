@@ -16,7 +16,8 @@ class Keys {
  public:
   Keys(std::string prefix, GgufMetadata& metadata) : prefix_(std::move(prefix)), metadata_(metadata) {}
   void whole(const char* key, int64_t value) {
-    if (value > UINT32_MAX) fail_input(fmt::format("{} would be {}, above what a GGUF file's key holds", key, value));
+    if (value > UINT32_MAX)
+      fail_input(fmt::format("{} would be {}, more than a key of a GGUF file can hold", key, value));
     add(key, static_cast<uint32_t>(value));
   }
   void number(const char* key, double value) { add(key, static_cast<float>(value)); }

@@ -65,8 +65,8 @@ bool piece_space_prefix(const TokenizerFile& file) {
         prepends = node.text_or("prepend_scheme", "always") != "never";
         if (prepends)
           log_info(
-              "llama.cpp puts a space before every text and behind every special token; the model's tokenizer does not "
-              "where a text begins with a space or stands behind a token, and gives other tokens there");
+              "llama.cpp puts a space before every text and after every special token; the model's tokenizer does not "
+              "where a text begins with a space or follows a token, and gives other tokens there");
         const json& merges = file.json.at("model").at("merges");
         if (node.boolean_or("split", true) && std::any_of(merges.begin(), merges.end(), [](const json& merge) {
               const auto [left, right] = parts_of(merge);
@@ -113,11 +113,12 @@ std::vector<float> piece_scores(const TokenizerFile& file, const Tokenizer& toke
     if (unlisted++ == 0) example = token;
   }
   if (unlisted == 0) return scores;
-  const std::string what = fmt::format("has {} tokens, {} among them, that two others make and no merge of theirs does",
-                                       unlisted, printable(example));
+  const std::string what =
+      fmt::format("has {} tokens, such as {}, that are two other tokens joined, without a merge for it", unlisted,
+                  printable(example));
   constexpr int64_t kFew = 100;  // refuse above one in this many tokens
   if (unlisted * kFew > std::ssize(vocabulary)) refuse_pieces(file, what);
-  log_warn(fmt::format("{} {}; llama.cpp does join them, and gives other tokens where they stand", file.path, what));
+  log_warn(fmt::format("{} {}; llama.cpp joins them, and gives other tokens there", file.path, what));
   return scores;
 }
 

@@ -82,7 +82,7 @@ Tokens tokens_of(const ModelText& text, int64_t vocab, bool pieces, const std::s
   if (!stripping.empty() && !is_phi3_tokenizer(text))
     log_info(fmt::format(
         "the model's tokenizer takes white space beside {} (and words around it) into account, which llama.cpp "
-        "does not: other tokens may stand there",
+        "does not: tokens may differ there",
         printable(stripping)));
   return tokens;
 }
@@ -113,8 +113,8 @@ void add_surroundings(const ModelText& text, int32_t bos, const std::string& pat
   if (ends) expected.push_back(text.eos);
   if (all != expected)
     fail_input(
-        fmt::format("{}: post_processor puts other tokens around a text than bos_token before and eos_token behind it; "
-                    "llama.cpp knows these two alone",
+        fmt::format("{}: post_processor puts other tokens around a text than bos_token before and eos_token after it; "
+                    "llama.cpp supports only these two",
                     path));
   metadata.add("tokenizer.ggml.add_bos_token", begins);
   metadata.add("tokenizer.ggml.add_eos_token", ends);

@@ -57,9 +57,9 @@ std::string gpu_fix(const CheckedMachine& m) {
   if (says("update the driver")) return "install a newer NVIDIA driver; in a container it is the host's";
   if (says("has no code for")) return "build on this machine, or with -DCMAKE_CUDA_ARCHITECTURES of its GPU";
   if (says("no CUDA support") && !gpus_of(m.root).empty())
-    return "install the CUDA toolkit and cuDNN, and build anew: 'tools/build cuda' (README.md, Requirements)";
+    return "install the CUDA toolkit and cuDNN, and rebuild: 'tools/build cuda' (README.md, Requirements)";
   if (gpus_of(m.root).empty())
-    return "nothing where there is no NVIDIA card: everything works on the CPU; in a container run with --gpus all";
+    return "nothing if there is no NVIDIA card: everything works on the CPU; in a container run with --gpus all";
   return "install the NVIDIA driver; in a container run with --gpus all";
 }
 
@@ -90,7 +90,7 @@ MachineCheck memlock_check(const CheckedMachine& m) {
             "'ulimit -l unlimited' before starting, 'docker run --ulimit memlock=-1', or '* - memlock unlimited' in "
             "/etc/security/limits.conf"};
   }
-  return passed(name, "not told by this kernel", expected);
+  return passed(name, "not reported by this kernel", expected);
 }
 
 int64_t memory_total(const CheckedMachine& m) {
@@ -147,11 +147,10 @@ std::optional<MachineCheck> pcie_check(const fs::path& gpu) {
   const std::string name = "pcie " + gpu.filename().string();
   if (now.width >= best.width && now.gt_s >= best.gt_s) return passed(name, now.text(), best.text());
   return MachineCheck{name, false, now.text(), best.text(),
-                      now.width < best.width
-                          ? "seat the card anew, use a slot with all lanes, or undo a bifurcation in the BIOS: copies "
-                            "are slower by the lanes that lack"
-                          : "a link that idles is slow, so look again during a run; else set the slot's speed in the "
-                            "BIOS, or replace the riser"};
+                      now.width < best.width ? "reseat the card, use a slot with all lanes, or undo a bifurcation in "
+                                               "the BIOS: copies are slower by the missing lanes"
+                                             : "an idle link is slow, so check again during a run; otherwise set the "
+                                               "slot's speed in the BIOS, or replace the riser"};
 }
 
 // Parses a list such as "0-15,32-47".
@@ -196,17 +195,17 @@ MachineCheck disk_check(const CheckedMachine& m) {
   const char *name = "disk",
              *expected = "12 bytes a parameter for every checkpoint that stays and one more, and 2 for the model";
   const auto free = free_space(m.directory);
-  if (!free) return passed(name, "not told by this file system", expected);
+  if (!free) return passed(name, "not reported by this file system", expected);
   const std::string found = fmt::format("{} free in {}", format_bytes(free->bytes), m.directory);
   if (free->bytes >= kLeast) return passed(name, found, expected);
-  return {name, false, found, expected, "make room, or choose a run_dir on another disk"};
+  return {name, false, found, expected, "free some space, or choose a run_dir on another disk"};
 }
 
 MachineCheck scratch_check(const CheckedMachine& m) {
   const char *name = "scratch", *expected = "a disk of this machine";
   std::error_code none;
   if (!fs::is_directory(m.directory, none))
-    return {name, false, m.directory + " is not a directory", expected, "name one that is there with --dir"};
+    return {name, false, m.directory + " is not a directory", expected, "name an existing one with --dir"};
   const std::string type = file_system_of(m.directory);
   const std::string found = fmt::format("{} is on {}", m.directory, type.empty() ? "an unknown file system" : type);
   if (is_network_file_system(type) || type == "tmpfs")

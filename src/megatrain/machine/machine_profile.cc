@@ -89,7 +89,7 @@ std::string MachineProfile::title() const {
 
 void check_profile(const MachineProfile& profile, const std::string& where) {
   const auto refuse = [&](const std::string& what) {
-    fail_config(fmt::format("{}: {}; measure this machine anew with 'megatrain doctor'", where, what));
+    fail_config(fmt::format("{}: {}; measure this machine again with 'megatrain doctor'", where, what));
   };
   const auto check = [&](const std::string& name, double value, const Limits& limits) {
     if (!(value >= limits.least && value <= limits.most))
@@ -106,8 +106,8 @@ void check_profile(const MachineProfile& profile, const std::string& where) {
     double before = 0;
     for (const RatePoint& point : profile.*rates.table) {
       if (!(point.size > before && point.size <= kMostSize))
-        refuse(fmt::format("{} has {} {} behind {}, expected ascending sizes", rates.name, rates.size, point.size,
-                           before));
+        refuse(
+            fmt::format("{} has {} {} after {}, expected ascending sizes", rates.name, rates.size, point.size, before));
       check(fmt::format("the rate of {} at {} {}", rates.name, point.size, rates.size), point.per_s, kFlopsPerS);
       before = point.size;
     }
@@ -115,12 +115,12 @@ void check_profile(const MachineProfile& profile, const std::string& where) {
   const double both = profile.link_both_bytes_per_s, one = std::max(profile.h2d_bytes_per_s, profile.d2h_bytes_per_s);
   // measurements vary, so the checks are loose
   if (both > 0 && both < 0.5 * one)
-    refuse(fmt::format("link_both_bytes_per_s is {}, less than half of one way alone, {}", both, one));
+    refuse(fmt::format("link_both_bytes_per_s is {}, less than half of one direction, {}", both, one));
   if (both > 1.5 * (profile.h2d_bytes_per_s + profile.d2h_bytes_per_s))
     refuse(fmt::format("link_both_bytes_per_s is {}, more than the two ways can do", both));
   if (profile.dram_beside_dma_bytes_per_s > 1.5 * profile.dram_bytes_per_s)
-    refuse(fmt::format("dram_beside_dma_bytes_per_s is {}, more than alone, {}", profile.dram_beside_dma_bytes_per_s,
-                       profile.dram_bytes_per_s));
+    refuse(fmt::format("dram_beside_dma_bytes_per_s is {}, more than without copies, {}",
+                       profile.dram_beside_dma_bytes_per_s, profile.dram_bytes_per_s));
 }
 
 json profile_to_json(const MachineProfile& profile) {

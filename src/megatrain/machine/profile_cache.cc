@@ -59,8 +59,8 @@ std::optional<MachineProfile> ProfileCache::load() const {
     return profile;
   } catch (const std::exception& error) {
     log_warn(
-        fmt::format("plans are made from data sheets until 'megatrain doctor' measures this machine anew: what it kept "
-                    "cannot be used ({})",
+        fmt::format("plans are made from data sheets until 'megatrain doctor' measures this machine again: the saved "
+                    "profile cannot be used ({})",
                     error.what()));
   }
   return {};
