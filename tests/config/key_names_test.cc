@@ -48,8 +48,8 @@ TEST(KeyNames, StandInWhatIsAskedForAndNotThere) {
   const std::string idle =
       logged(with(factory, {{"dataset", "d"}, {"val_size", "0.1"}, {"early_stopping_steps", "1"}}));
   EXPECT_TRUE(has(idle,
-                  "theirs.yaml:7: early_stopping_steps (eval.patience) has no effect: the loss is measured at the "
-                  "end alone; give eval_strategy (eval.every)"))
+                  "theirs.yaml:7: early_stopping_steps (eval.patience) has no effect: the loss is measured only "
+                  "at the end; give eval_strategy (eval.every)"))
       << idle;
   EXPECT_TRUE(has(of_factory({{"lr_scheduler_type", "cosine"}, {"lr_scheduler_kwargs", "{min_lr: 1.0e-6}"}}),
                   "theirs.yaml:6: lr_scheduler_kwargs has min_lr, which is of lr_scheduler_type: cosine_with_min_lr, "

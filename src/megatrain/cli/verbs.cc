@@ -73,8 +73,8 @@ refused with 400. It is made for one person: requests have at most 8 MiB, 1024 a
 constexpr const char* kEvalDetails =
     R"(Asks the model every question of the file. Prints the share of answers that match exactly (apart from white
 space at both ends), the first that do not match, and the loss and perplexity of the right answers. For text files,
-folders and {"text": ...} lines it prints the loss and perplexity. MODEL is a Hugging Face directory, RUN a run directory. A
-line of questions is one of
+folders and {"text": ...} lines it prints the loss and perplexity. MODEL is a Hugging Face directory, RUN a run
+directory. A line of questions is one of
 
   {"question": "...", "answer": "..."}
   {"prompt": "...", "completion": "..."}
