@@ -312,7 +312,7 @@ TEST_F(Samples, MessagesNameTheKeysThatTheUsersFileHas) {
   config.data.train = {{.path = write("other.jsonl", "{\"turns\": []}\n"), .format = "messages"}};
   const std::string column = refusal(with_names(config, kAxolotl));
   EXPECT_NE(column.find("it has no \"messages\""), std::string::npos) << column;
-  EXPECT_NE(column.find("by field_messages and message_property_mappings, or field (columns)"), std::string::npos)
+  EXPECT_NE(column.find("field_messages and message_property_mappings, or field (columns)"), std::string::npos)
       << column;
   config.data.cache = write("file", "") + "/below";
   const std::string kept = [&] {

@@ -325,7 +325,7 @@ TEST_F(ModelExportTest, SweepsAwayAnExportThatWasKilled) {
 TEST_F(ModelExportTest, SparesADirectoryThatBearsThePartialsName) {
   fs::create_directory(out_ + ".partial");
   write_bytes(out_ + ".partial/notes.txt", "precious");
-  expect_error(ExitCode::io, {"model.partial", "already exists"}, [&] { ModelExport model(request({})); });
+  expect_error(ExitCode::io, {"model.partial", "in the way"}, [&] { ModelExport model(request({})); });
   EXPECT_EQ(read_bytes(out_ + ".partial/notes.txt"), "precious");
 }
 

@@ -164,7 +164,7 @@ TEST(ExpertParts, ARefusalIsThatOfTheSmallestRecords) {
   const std::string key = "Raise memory.gpu to ";
   ASSERT_NE(said.find(key), std::string::npos) << said;
   said.erase(0, said.find(key) + key.size());
-  const std::string amount = said.substr(0, said.find(','));
+  const std::string amount = said.substr(0, said.find(" if "));
   config.memory.gpu_bytes = parse_bytes(amount);
   EXPECT_NO_THROW(Session(config, {.config = model}).plan()) << amount;
 }
