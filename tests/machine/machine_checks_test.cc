@@ -129,7 +129,7 @@ TEST(MachineChecks, ALinkNarrowerOrSlowerThanSlotAndCardAllowIsNamed) {
   box.expect_warning("pcie 0000:01:00.0", "x8 at 32 GT/s", "lanes");
   box.write_gpu("current_link_width", "16\n");
   box.write_gpu("current_link_speed", "8.0 GT/s PCIe\n");
-  box.expect_warning("pcie 0000:01:00.0", "x16 at 8 GT/s", "idles");
+  box.expect_warning("pcie 0000:01:00.0", "x16 at 8 GT/s", "idle");
   // a slot that supports no more is not a fault of the link
   box.write("sys/devices/pci0000:00/0000:00:01.0/max_link_speed", "8.0 GT/s PCIe\n");
   EXPECT_TRUE(box.checks().at("pcie 0000:01:00.0").ok);

@@ -13,9 +13,9 @@ struct Binding {
   Stream& stream;
   std::byte* weights;
   float* gradients = nullptr;  // fp32; nullptr in forward, and if nothing of the record is trained
-  bool accumulate = false;     // gradients are added to (+=)
+  bool accumulate = false;     // gradients are accumulated (+=) instead of assigned
 
-  // Ranges after the first add to the gradients of the first.
+  // The binding for one range of tokens. Every range but the first accumulates.
   Binding at(const TokenRange& range) const { return {ops, stream, weights, gradients, accumulate || range.begin > 0}; }
 };
 

@@ -103,7 +103,7 @@ List longest_of(const std::vector<List>& lists) {
 
 }  // namespace
 
-// A mixer with fewer levels than the longest list stays at its last one until the longest list reaches "whole".
+// A mixer with fewer levels than the longest list stays at its last level until the longest list reaches a `whole` one.
 void Block::add_mixer_levels() {
   const auto lists = lists_of_levels(mixers_);
   const auto longest = longest_of(lists);
@@ -366,7 +366,8 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
   if (channels_take_all_) sum_channels(p, all, a.y, a.repeated);
 }
 
-// Recomputes what backward needs of the mixers and was not kept. This includes h only if channels take all tokens.
+// Recomputes the activations of the mixers that backward needs and that were not kept. These include h only if channels
+// take all tokens.
 void Block::recompute_mixers(const Pass& p) const {
   if (!p.level.mixers_whole) mix(p, !p.level.mixed);
   if (!channels_take_all_ || p.level.own >= residual) return;
@@ -467,7 +468,7 @@ void Block::mix_backward(const Pass& p, const View& grad_x) const {
     const Binding at = p.at.at(range);
     const View x = p.x.slice_rows(range.begin, range.count), grad = grad_x.slice_rows(range.begin, range.count);
     const View normed = p.work.normed.at(range), grad_normed = p.work.grad_normed.slice_rows(0, range.count);
-    const bool still_there = !p.level.mixers_whole && range.count == s_.tokens;  // mix() recomputed it
+    const bool still_there = !p.level.mixers_whole && range.count == s_.tokens;  // Block::mix() recomputed it
     if (p.level.own < everything && !still_there) mixer_norm_.forward(at, x, normed, p.work.inv_rms + range.begin);
     for (size_t i = 0; i < mixers_.size(); ++i)
       mixers_[i]->in_backward(at, p.mixer(i), range, normed, grad_normed, i > 0);

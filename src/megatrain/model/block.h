@@ -8,14 +8,14 @@
 // has more phases.
 //
 // Everything but Mixer::mix() runs over ranges of tokens, so only the mixers' buffers grow with the tokens of a
-// micro-batch. The exception is a channel that takes a whole micro-batch at once: then the block's channels all do.
+// micro-batch. The exception is a channel that takes a whole micro-batch at once: then all channels of the block do.
 //
 // The list of keep levels (KeepLevel) starts with "nothing", continues with the mixers' levels and then the channels'
-// levels, and ends with "everything". With several mixers, the names are those of the longest list.
+// levels, and ends with "everything". With several mixers (or channels), the longest of their lists gives the names.
 //
 // The block's first record has the weights of both branches. After it come the mixers' own records, then a channel's
-// own records (experts). With several of the latter the phase runs in parts: first everything else, then one part per
-// record.
+// own records (experts). If a channel has several records, the phase runs in parts: first everything else, then one
+// part per record of the channel.
 #pragma once
 
 #include <cstdint>
@@ -66,14 +66,14 @@ class Block final : public Phase {
   void decode(Ops& ops, Stream& stream, const Decode& args) const override;
 
  private:
-  // One keep level, and what it means for each mixer, each channel and the block.
+  // One keep level: what each mixer, each channel and the block itself keep at it.
   struct Level {
     std::string name, recomputed;
     bool may_wait = false;
     std::vector<int64_t> mixers, channels;  // the level of each mixer and channel
     bool mixed = false;                     // mix() need not be recomputed
-    bool mixers_whole = false;              // nor in()
-    int64_t own = 0;                        // what the block itself keeps, see Own
+    bool mixers_whole = false;              // neither mix() nor in() need be recomputed
+    int64_t own = 0;                        // the block's own level, see Own
   };
   enum Own : int64_t {
     residual = 1,  // h, and the input of the post-norm of the mixers

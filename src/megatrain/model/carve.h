@@ -1,4 +1,4 @@
-// Cuts one workspace into aligned pieces. With nullptr it only counts bytes, so sizes and addresses cannot disagree.
+// Cuts one workspace into aligned pieces. With nullptr it only counts bytes, so that sizes and addresses always agree.
 #pragma once
 
 #include <cstddef>
@@ -53,14 +53,14 @@ struct Space {
   int64_t chunk;   // C, the maximum tokens of a range
   int64_t keep;    // keep level of the mixer, channel or block that carves; 0: nothing
   Carver& work;    // scratch and gradients of the call
-  Carver& part;    // the same for parts after the first; reuses the bytes of `work`
-  Carver& made;    // activations that are not kept; with several parts, handed from part to part
+  Carver& part;    // scratch and gradients of the parts after the first; reuses the bytes of `work`
+  Carver& made;    // activations that are not kept; with several parts, each part hands them to the next
   Carver& kept;    // activations kept for backward
-  bool backward;   // this call is a backward, or one follows
+  bool backward;   // the call is a backward, or a backward will follow it
 
   Space with(int64_t level) const { return {tokens, chunk, level, work, part, made, kept, backward}; }
   Carver& at(int64_t level) const { return keep >= level ? kept : made; }
-  // `always_whole`: the activation is read after other ranges were computed.
+  // `always_whole`: the activation is still read after other ranges have been computed.
   Chunked chunked(int64_t level, DType dtype, int64_t cols, bool always_whole = false) const {
     const bool whole = keep >= level || always_whole;
     return {at(level).view(dtype, whole ? tokens : chunk, cols), whole};

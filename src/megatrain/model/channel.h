@@ -5,8 +5,8 @@
 //   y = h + channel(norm(h))            h, y: (T, H)
 //
 // A channel works on ranges of tokens, or on a whole micro-batch if it must see all tokens. Its weights are in the
-// block's first record. Experts have their own records after it; with several of these the phase runs in parts. In
-// backward, parameters accumulate as Binding says; activations are assigned.
+// block's first record. Experts have their own records after that one. If there are several, the phase runs in parts.
+// In backward, gradients of parameters accumulate as Binding says; those of activations are assigned.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  // The names of its keep levels, from level 1 on. Level 0 keeps nothing. One more level after these keeps everything.
+  // The names of its keep levels, from level 1 on. Level 0 keeps nothing. The level after the last of these keeps
+  // everything.
   virtual std::vector<std::string> keep_levels() const = 0;
 
   // Views of its buffers. `Space::keep` is one of this channel's levels.
@@ -48,13 +49,14 @@ class Channel {
     std::byte* router_counts = nullptr;
     RouterSlopes router = {};
   };
-  // Whether forward() reads x when an earlier forward of the same micro-batch has filled what is kept.
+  // Whether a repeated forward() reads x, given that an earlier forward of the same micro-batch has filled the kept
+  // activations.
   virtual bool reads_input_again(int64_t /*keep*/) const { return true; }
-  // x is normalised. `residual` may be empty. `again`: an earlier forward has filled what is kept.
+  // x is normalised. `residual` may be empty. `repeated`: an earlier forward has filled the kept activations.
   virtual void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
                        bool repeated) const = 0;
 
-  // Recomputes what backward() needs and was not kept.
+  // Recomputes the activations that backward() needs and that were not kept.
   virtual void recompute(const Binding& at, const Call& call, const View& x) const = 0;
   // After recompute(): y as forward() computes it, for the backward of the post-norm.
   virtual void recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const = 0;

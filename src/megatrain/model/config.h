@@ -84,7 +84,7 @@ struct ModelConfig {
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of layers with a sliding window; none: same as `rope`
   std::vector<int64_t> window;            // (layers) sliding window, 0: none
-  bool sinks = false;                     // each head has a learned logit that joins the softmax and has no value
+  bool sinks = false;                     // each head has a learned logit that joins the softmax but has no value
   ExpertsConfig experts;
   std::optional<DType> dtype;  // dtype of the stored weights, if config.json names it
   bool mxfp4_experts = false;  // config.json says that files store the experts' weights in MXFP4

@@ -82,7 +82,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
                mxfp4_experts] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
-  static_cast<void>(mxfp4_experts);  // the same values stored differently are the same model
+  static_cast<void>(mxfp4_experts);  // how the values are stored does not change the model
   return {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},

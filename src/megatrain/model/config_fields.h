@@ -12,7 +12,7 @@ namespace megatrain {
 struct ModelField {
   std::string name;              // the name in config.json, if it is a single field there
   nlohmann::ordered_json value;  // null: the model has no such value; an object: a group, members in order
-  bool decides_steps;            // weights after a step depend on it; false: only a fresh start or an export does
+  bool decides_steps;            // the result of a step depends on it; false: only a fresh start or an export does
 };
 
 // Every field, always in the same order.

@@ -8,7 +8,7 @@
 
 namespace megatrain {
 
-// If a value may be absent, null counts as absent. All functions throw Error(bad_input).
+// Where a value may be absent, null means the same as absent. All functions throw Error(bad_input).
 class ConfigReader {
  public:
   // `where` names the object in errors. The object must outlive the reader.

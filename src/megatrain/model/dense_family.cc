@@ -38,11 +38,11 @@ std::optional<DType> read_dtype(const ConfigReader& r) {
   return type;
 }
 
-// PyTorch's padding_idx: a negative one counts from the end of the vocabulary.
+// PyTorch's padding_idx. A negative value counts from the end of the vocabulary.
 int64_t read_pad_id(const ConfigReader& r, int64_t vocab) {
   if (!r.has("pad_token_id")) return -1;
   const json& value = r.at("pad_token_id");
-  // compared as signed numbers, the largest unsigned values would be negative
+  // unsigned values are compared as such, since the largest would become negative as signed ones
   const bool fits = value.is_number_unsigned() ? value.get<uint64_t>() < static_cast<uint64_t>(vocab)
                                                : value.is_number_integer() && value >= -vocab && value < vocab;
   if (!fits) {

@@ -14,7 +14,7 @@
 
 namespace megatrain {
 
-// Far above any model.
+// Limits far above any real model.
 inline constexpr int64_t kMaxLayers = int64_t{1} << 14, kMaxWidth = int64_t{1} << 20;
 
 // What transformers assumes if a field is absent.
@@ -44,7 +44,8 @@ std::optional<std::vector<bool>> read_layer_types(const ConfigReader& reader, in
 // A block's tensors up to the norm before its MLP.
 std::vector<TensorSpec> attention_tensors(const ModelConfig& config, int64_t layer);
 
-// A block's only mixer, attention. And a layer made of one block, given the layer's first record.
+// attention_of() makes attention, the only mixer of a block. one_block() makes the phases of a layer that is one block,
+// given the layer's first record.
 Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                            const LayerLayout& record);
 std::vector<std::unique_ptr<const Phase>> one_block(const ModelConfig& config, const ModelShape& shape,
@@ -56,8 +57,8 @@ std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& config, in
 std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config, const ModelShape& shape,
                                                        int64_t layer, std::span<const LayerLayout> records);
 
-// For the description of a family to llama.cpp. The first is true if in every period of layers all but the last have a
-// window. The second, for LlamaCpp::unlike, is about heads that together are not as wide as the residual stream.
+// For Family::llama_cpp. windows_repeat() is true if in every period of layers all but the last have a window.
+// heads_that_do_not_fill(), for LlamaCpp::unlike, describes heads whose total width is not that of the residual stream.
 bool windows_repeat(const ModelConfig& config, int64_t period);
 std::string heads_that_do_not_fill(const ModelConfig& config);
 

@@ -34,8 +34,9 @@ struct ExpertNames {
   const char* gate;
   const char* up;
   const char* down;
-  // Files store all experts of a layer in EXPERTS.gate_up_proj and EXPERTS.down_proj, gate and up rows interleaved. The
-  // matrices are transposed, unless they are in MXFP4. The biases of all experts are in one tensor as well.
+  // Files store all experts of a layer in EXPERTS.gate_up_proj and EXPERTS.down_proj, with gate and up rows
+  // interleaved. The matrices are transposed, unless they are in MXFP4. The biases of all experts are also in one
+  // tensor.
   bool fused = false;
 };
 

@@ -1,5 +1,5 @@
-// A family of models: turns a config.json and tensor names into layers. Each is one file of families/, and no other
-// file knows its name.
+// A family of models: turns a config.json and tensor names into layers. Each family is one file in families/, and no
+// other file knows its name.
 #pragma once
 
 #include <map>
@@ -26,7 +26,8 @@ struct LlamaCpp {
   std::string name;          // of its architecture
   bool is_llama = false;     // it uses Llama's: q and k rows in pairs, Llama 3's RoPE, no key for experts' width
   bool has_windows = false;  // it supports sliding windows
-  // What llama.cpp computes differently for this model, as words that follow "a NAME"; empty: nothing.
+  // How this model differs from what llama.cpp computes, as words that follow "a NAME": "with attention_bias". Empty:
+  // not at all.
   std::string (*unlike)(const ModelConfig& config) = nullptr;
   // Keys that other families do not have, without the architecture's prefix.
   using Key = std::pair<std::string, std::variant<int64_t, double>>;
@@ -39,7 +40,7 @@ struct Family {
   std::string architecture;  // its name in config.json's architectures
   std::string model_type;
 
-  // Fields of config.json that this family reads. Families that do not list them refuse them.
+  // Fields of config.json that this family reads. A family refuses the fields that only other families list.
   std::vector<std::string> fields = {};
 
   // Reads every field but the architecture, which is already set. Throws Error(bad_input).

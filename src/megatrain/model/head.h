@@ -1,6 +1,6 @@
 // The head: the last phase of a model, over its last record and, if tied, the embedding's table. It runs the final
-// norm, the output matmul, the loss and their backward together, one chunk of tokens at a time. So logits never exist
-// for all tokens.
+// norm, the output matmul, the loss and their backward together, one chunk of tokens at a time, so that logits never
+// exist for all tokens at once.
 #pragma once
 
 #include <cstdint>
@@ -72,8 +72,8 @@ class Head final : public Phase {
   int64_t tokens_, chunk_;
 };
 
-// Default tokens of a head chunk: equal chunks whose workspace is at most `bytes` or kHeadBytes, whichever is more.
-// Small chunks cost time, because each adds to the table's whole gradient.
+// The default number of tokens in a head chunk. It gives equal chunks whose workspace is at most `bytes` or kHeadBytes,
+// whichever is more. Small chunks cost time, because each adds to the gradient of the whole table.
 inline constexpr int64_t kHeadBytes = int64_t{256} << 20;
 int64_t default_head_chunk(const ModelConfig& config, DType dtype, int64_t tokens, int64_t bytes);
 

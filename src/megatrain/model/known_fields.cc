@@ -53,7 +53,7 @@ struct Only {
   const char* what;
 };
 
-// With any other value these change the maths, or would in other model classes.
+// Any other value of these fields changes the maths, or would in other model classes.
 const std::map<std::string, Only> kOnly = {
     {"activation", {"swiglu", true, "other activations are not supported"}},
     {"add_cross_attention", {false, true, "cross-attention is not supported"}},
@@ -71,9 +71,9 @@ const std::map<std::string, Only> kOnly = {
     {"use_mrope", {false, true, "only RoPE with one axis is supported"}},
 };
 
-// None of these affects the maths of training, whatever the value. They are about the file and its writer, what a call
-// returns, classifiers, how attention is computed, or generation (older files have generation_config.json's fields
-// here).
+// None of these fields affects the maths of training, whatever its value. They concern the file and its writer, the
+// outputs of a call, classifiers, the implementation of attention, or generation. Older files have the fields of
+// generation_config.json here.
 const std::set<std::string> kIrrelevant = {
     "_attn_implementation",
     "_attn_implementation_autoset",
@@ -209,8 +209,8 @@ bool is_of_some_family(const std::string& key) {
   return std::any_of(families().begin(), families().end(), [&](const Family& f) { return holds(f.fields, key); });
 }
 
-// Ids in `eos_token_id`, one or a list, that are outside the vocabulary. transformers warns about them too, as some
-// configs on the Hub have such ids. Ids of another type are refused at generation.
+// The ids in `eos_token_id` (one id or a list) that are outside the vocabulary. transformers also only warns about
+// them, since some configs on the Hub have such ids. Ids of another type are refused at generation.
 std::vector<std::string> ids_of_no_token(const json& config) {
   std::vector<std::string> ids;
   if (!config.contains("eos_token_id") || !config.contains("vocab_size")) return ids;

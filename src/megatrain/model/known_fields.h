@@ -1,5 +1,6 @@
-// Which fields of a config.json megatrain reads, which do not affect the maths of training, and which must have the one
-// value that is supported. Every other field is refused, so that no accepted field is silently ignored.
+// Sorts the fields of a config.json: those that megatrain reads, those that do not affect the maths of training, and
+// those that must have the one supported value. Every other field is refused, so that no accepted field is silently
+// ignored.
 #pragma once
 
 #include <string>
@@ -13,10 +14,10 @@ namespace megatrain {
 // nothing and is accepted.
 void check_known_fields(const ConfigReader& config, const std::vector<std::string>& family_fields);
 
-// The same for a nested object that may have only these fields.
+// Does the same for a nested object that may have only the fields in `known`.
 void check_fields_of(const ConfigReader& object, const std::vector<std::string>& known);
 
-// One sentence for each field of an accepted config.json that is ignored although it may be meant to have an effect.
+// One sentence for each field of an accepted config.json that is ignored, although its author may expect an effect.
 std::vector<std::string> passed_over_fields(const nlohmann::json& config, const std::string& where);
 
 }  // namespace megatrain

@@ -23,8 +23,8 @@ struct LoadReport {
 // missing or has another shape or type, or if the files have experts that the model does not have.
 LoadReport match_weights(const ModelFiles& files, const std::vector<const LayerLayout*>& layouts);
 
-// The same for the config.json in the directory. Call it before the model is laid out or allocated, since a config.json
-// may ask for thousands of layers that the files do not have.
+// Does the same for the files in `directory` and the model that `config` describes. Call it before the model is laid
+// out or allocated, since a config.json may ask for thousands of layers that the files do not have.
 void check_weights(const std::string& directory, const ModelConfig& config);
 
 // Loads every tensor of every record, after match_weights() has accepted the files. Every weight must be finite. Throws

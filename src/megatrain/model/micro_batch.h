@@ -1,4 +1,4 @@
-// What phases know about the tokens of a micro-batch. It is device memory, filled by the step program.
+// The data that phases have about the tokens of a micro-batch. It is in device memory; the step program fills it.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace megatrain {
 
-// What the random numbers of a training step depend on, besides who draws them and for which element. So no plan
-// changes them, and a recomputed forward draws the same ones (base/rng.h).
+// The random numbers of a training step depend only on these values, on the purpose they are drawn for and on the
+// element. So no plan changes them, and a recomputed forward draws the same ones (base/rng.h).
 struct StepRandom {
   uint64_t seed;
   int64_t step;         // from 1

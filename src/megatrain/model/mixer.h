@@ -6,8 +6,8 @@
 //   h = x + out(mix(in(norm(x))))       x, h: (T, H)
 //
 // in() and out() work on each token by itself and run over ranges of tokens; mix() sees a whole micro-batch. The
-// weights are in the block's first record, unless the mixer has its own. In backward, parameters accumulate as Binding
-// says; activations are assigned.
+// weights are in the block's first record, unless the mixer has its own. In backward, gradients of parameters
+// accumulate as Binding says; those of activations are assigned.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ class Mixer {
  public:
   virtual ~Mixer() = default;
 
-  // One of its keep levels, counted from 1. Level 0 keeps nothing. One more level after these keeps everything.
+  // One of its keep levels, counted from 1. Level 0 keeps nothing. The level after the last of these keeps everything.
   struct Level {
     std::string name;       // name of the block's level
     std::string spared;     // what backward need not recompute, for messages
-    bool mixed = false;     // keeps what mix() produces for out() and mix_backward()
+    bool mixed = false;     // keeps the outputs of mix() that out() and mix_backward() read
     bool whole = false;     // keeps everything that its backward needs
     bool may_wait = false;  // KeepLevel::may_wait
   };
@@ -42,8 +42,8 @@ class Mixer {
   };
   virtual std::unique_ptr<Work> carve(const Space& space) const = 0;
 
-  // Whether it has its own record, for tensors that stream in another dtype than the block's: fp32 ones of a bf16
-  // model.
+  // Whether it has its own record, for tensors that stream in another dtype than the block's, such as fp32 tensors of a
+  // bf16 model.
   virtual bool has_own_record() const { return false; }
 
   // As in Phase. At most one mixer of a block shares, and at most one reads.
@@ -64,8 +64,8 @@ class Mixer {
   virtual void out(const Binding& at, const Call& call, const TokenRange& range, const View& residual,
                    const View& y) const = 0;
 
-  // Called in reverse order. Before that, what was not kept is recomputed by in() and, unless the level keeps its
-  // result, by mix().
+  // Called in reverse order. Before that, in() and mix() recompute the activations that were not kept; mix() is skipped
+  // if the level keeps its result.
   virtual void out_backward(const Binding& at, const Call& call, const TokenRange& range, const View& grad_y) const = 0;
   virtual void mix_backward(const Binding& at, const Call& call) const = 0;
   // `add`: another mixer has written grad_x; add to it.

@@ -34,7 +34,7 @@ struct Model {
     std::vector<int64_t> records;
     std::vector<std::vector<int64_t>> parts;  // records of each part
     int64_t looks_up = -1;                    // number of the record that Phase::looks_up() names; -1: none
-    std::vector<int64_t> whole;               // the records without that one
+    std::vector<int64_t> whole;               // the records other than the lookup table
     int64_t reads = -1;                       // number of the phase whose shared activation it reads; -1: none
   };
   std::vector<NumberedPhase> phases() const&;  // in order of their numbers
@@ -47,25 +47,26 @@ struct Model {
   std::vector<float> make_tables() const;
 };
 
-// `stored` has the types of the weights that will be loaded. Frozen tensors that are stored in the dtype that streams
-// need no low bits. Empty: the values may be anything.
+// `stored` has the types of the weights that will be loaded. Frozen tensors that files store in the dtype that streams
+// need no low bits. Empty: the weights may have any values.
 Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules = {},
                  const TensorTypes& stored = {});
 
 // The layouts of a model's records, without building the model. A layer with experts has one record with all other
 // tensors, then records of g = experts_per_record consecutive experts each; the last may have fewer. 0: one record has
-// all experts. Within a record the experts lie at equal distances, and all experts of a layer have the same inner
-// offsets.
+// all experts. Within a record the experts lie at equal distances, and all experts of a layer have the same offsets
+// within the expert.
 std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype = DType::bf16,
                                        const FreezeRules& rules = {}, int64_t experts_per_record = 0);
 
-// Parameters that are not used for a given token; the others are called active. In each layer with experts these are
-// the experts that are not chosen. In a model with experts it is also the embedding's table, unless it is tied: a
-// lookup multiplies nothing. In a dense model no parameters count as idle, following common practice.
+// The number of idle parameters, those that are not used for a given token; the others are called active. In each layer
+// with experts, the experts that are not chosen are idle. In a model with experts the embedding's table is idle too,
+// unless it is tied, because a lookup multiplies nothing. In a dense model no parameters count as idle, following
+// common practice.
 int64_t idle_parameters(const ModelConfig& config);
 
-// The same model with one layer of each kind. A maximum over these layers is the maximum over all layers, whatever is
-// frozen. It saves time, as a model with many experts takes a while to build.
+// The same model with one layer of each kind. A maximum over these layers is the maximum over all layers, whichever
+// tensors are frozen. This saves time, because a model with many experts is slow to build.
 ModelConfig one_layer_of_each_kind(const ModelConfig& config);
 
 // Elements of the largest record of a layer.

@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kMaxConfigBytes = 16 * kMiB;
 
-// Gives a better error for paths that are easily mistaken for a model directory.
+// Throws a helpful error for paths that are easily mistaken for a model directory.
 void refuse_no_model(const std::string& key, const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code none;

@@ -1,4 +1,4 @@
-// The model that a configuration names: where its files are, and what its config.json means.
+// The model that a configuration names: the place of its files, and its parsed config.json.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace megatrain {
 
-// The model's files: the text of config.json and its meaning. model.path may be a name in the Hugging Face cache.
+// The text of the model's config.json, its parsed form, and the model's directory. model.path may be a name in the
+// Hugging Face cache.
 struct ModelSource {
   ModelConfig config;
   std::string config_text;
@@ -19,7 +20,7 @@ struct ModelSource {
 ModelSource read_model_source(const TrainConfig& config);
 
 // The types in which the tensors of a model directory are stored, from the headers of its files. Empty if it has no
-// weights or some cannot be read; loading then reports what is wrong.
+// weights or some cannot be read; loading then reports the error.
 TensorTypes stored_types(const std::string& directory, const ModelConfig& config);
 
 // The types in which config.json says that the tensors are stored, to plan without weights. Empty if it does not say.

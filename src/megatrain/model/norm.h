@@ -1,4 +1,4 @@
-// An RMS norm with a weight of the record, over groups of the weight's size: over a row, or head by head.
+// An RMS norm with a weight of the record. It normalises groups of the weight's size: whole rows, or single heads.
 #pragma once
 
 #include "megatrain/model/binding.h"
@@ -7,7 +7,7 @@
 
 namespace megatrain {
 
-// What all norms of a model share.
+// The parameters that all norms of a model share.
 struct NormShape {
   float eps = 0;
   float offset = 0;  // added to the weight; 1 if files store it minus one

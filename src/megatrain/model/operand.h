@@ -12,7 +12,7 @@ namespace megatrain {
 
 inline constexpr int kNoOperand = -2;  // no tensor has this number
 
-// A matrix or a row: one tensor, or several that are contiguous.
+// A matrix or a row: one tensor, or several contiguous ones.
 struct WeightOperand {
   int64_t offset = -1;        // in the record's weights; -1: absent
   int64_t state_offset = -1;  // in its gradients, if the operand is a single tensor; -1: frozen

@@ -19,8 +19,8 @@ struct PhaseCost {
   CallCost forward;
   CallCost backward;  // if everything is kept
   struct Level {
-    CallCost recomputed;  // what backward costs in addition at this level
-    CallCost spared;      // what a repeated forward saves at this level
+    CallCost recomputed;  // the additional cost of backward at this level
+    CallCost spared;      // the cost that a repeated forward saves at this level
   };
   std::vector<Level> levels;  // in the order of Phase::keep_levels()
   struct Part {

@@ -78,7 +78,7 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
     }
     add({"factor", "low_freq_factor", "high_freq_factor"});
   } else if (type == "yarn") {
-    if (!r.object().contains("factor")) require("factor");  // null means the ratio of both lengths
+    if (!r.object().contains("factor")) require("factor");  // if it is null, it is the ratio of the two lengths
     if (rope.theta == 1)
       fail_input(fmt::format("{}: 'rope_theta' is 1, whose logarithm yarn divides by; correct it", r.where()));
     rope.scaling = RopeScaling::yarn;
@@ -154,7 +154,7 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, b
   const int64_t half = rope.turning(head_dim) / 2;
   const double dim = static_cast<double>(2 * half);
   std::vector<double> frequency(static_cast<size_t>(half));
-  // yarn's ramp is between the pairs that make beta_fast and beta_slow full turns within the original context
+  // yarn's ramp runs between the pairs that make beta_fast and beta_slow full turns within the original context
   const auto turning_pair = [&](double turns) {
     return dim * std::log(rope.original_max_position / (turns * 2 * M_PI)) / (2 * std::log(rope.theta));
   };

@@ -9,8 +9,8 @@
 
 namespace megatrain {
 
-// Throws Error(bad_input) for what is not supported, and if two fields disagree, because versions of transformers then
-// prefer different ones. `theta` is what transformers assumes if the field is absent.
+// Throws Error(bad_input) for values that are not supported, and if two fields disagree, because versions of
+// transformers differ in which one they prefer. `theta` is transformers' default if the field is absent.
 RopeConfig parse_rope(const ConfigReader& model, int64_t max_position, double theta = 10000.0);
 
 // Refuses values that together divide by zero or overflow, although each alone is valid. Throws Error(bad_input).

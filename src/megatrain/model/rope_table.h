@@ -9,7 +9,8 @@
 
 namespace megatrain {
 
-// Rows of a table: one per position. If a document above long_above() fits, its rows for all positions follow.
+// The rows of a table: one per position. If documents above long_above() fit, their rows follow, again one per
+// position.
 int64_t rope_rows(const RopeConfig& rope, int64_t positions);
 
 // Tokens [begin, begin + count) of a micro-batch that all use the same half of the rows.

@@ -1,4 +1,5 @@
-// The op calls of one micro-batch, found by running a model's phases on OpNotes. So no second list of them exists.
+// The op calls of one micro-batch, found by running a model's phases on OpNotes, so that there is no second list to
+// maintain.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ std::vector<OpNote> head_notes(const Model& model, const NotesShape& shape);  //
 struct StepNotes {
   std::vector<OpNote> forward;   // of the layers
   std::vector<OpNote> head;      // forward and backward
-  std::vector<OpNote> backward;  // of the layers at or above a trained tensor, all of them recomputed
+  std::vector<OpNote> backward;  // of the layers at or above a trained tensor, with full recomputation
 
   std::vector<OpNote> recomputing() const;  // forward, head and backward
   std::vector<OpNote> keeping() const;      // the same without the recomputation in backward

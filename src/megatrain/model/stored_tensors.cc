@@ -23,7 +23,7 @@ int64_t row_size(const TensorSpec& tensor) { return tensor.is_vector() ? 1 : ten
 
 int64_t slice_elements(const TensorSpec& tensor) { return tensor.stored.rows * row_size(tensor); }
 
-// The offset in a slice of an element of the tensor.
+// The offset of an element of the tensor within its slice.
 int64_t place(const TensorSpec& tensor, int64_t row, int64_t col) {
   const Stored& s = tensor.stored;
   const int64_t at = s.first_row + row * s.row_step;
@@ -38,7 +38,7 @@ std::vector<int64_t> file_shape(const TensorSpec& tensor) {
                       : std::vector<int64_t>{s.slices, s.rows, tensor.cols};
 }
 
-// If one expert of a layer is missing, throws with a description of the ones that the files have.
+// If an expert of a layer is missing, throws an error that describes the experts that the files have.
 void refuse_missing_expert(const ModelFiles& files, const TensorSpec& tensor) {
   const std::string prefix = experts_prefix(tensor.name);
   if (prefix.empty() || files.find(tensor.name) != nullptr) return;

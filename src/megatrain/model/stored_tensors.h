@@ -1,4 +1,5 @@
-// How files store the tensors of a model: most unchanged, some as parts of larger ones (Stored), some experts in MXFP4.
+// How files store the tensors of a model: most of them unchanged, some as parts of larger tensors (Stored), and some
+// experts in MXFP4.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ std::string experts_prefix(const std::string& name);
 
 // Where a tensor's values are stored.
 struct TensorSource {
-  const StoredTensor* values = nullptr;  // the tensor, the one it is part of, or that one's MXFP4 blocks
+  const StoredTensor* values = nullptr;  // the tensor, the larger one it is part of, or that one's MXFP4 blocks
   const StoredTensor* scales = nullptr;  // scales of the blocks; nullptr: not MXFP4
 
   SourceType type() const {
@@ -31,16 +32,16 @@ struct TensorSource {
   std::vector<std::string> names() const;  // in the files
 };
 
-// Throws Error(bad_input) if the files lack it, have it in another shape or type, or have it in two forms.
+// Throws Error(bad_input) if the files lack the tensor, or have it with another shape or type, or in two forms.
 TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor);
 
 // Reads elements [begin, begin + count) of the tensor as fp32.
 void read_source(const TensorSource& source, const TensorSpec& tensor, int64_t begin, int64_t count, float* out);
 
-// release_pages() for what the tensor was read from.
+// Calls release_pages() for the file contents that the tensor was read from.
 void release_source(const TensorSource& source, const TensorSpec& tensor);
 
-// A tensor as it is in files, and the model's tensors that it consists of.
+// A tensor as files store it, and the model's tensors that it consists of.
 struct FileTensor {
   std::string name;
   std::vector<int64_t> shape;

@@ -17,7 +17,7 @@ class Unpacking {
   void run(Ops& ops, Stream& stream, const std::byte* packed, std::byte* weights) const;
 
  private:
-  // Tensors that have the same place in consecutive parts, such as experts.
+  // Tensors that have the same place in consecutive parts of the record, such as experts.
   struct Run {
     UnpackWeights call;  // with null addresses
     int64_t packed_at, out_at;

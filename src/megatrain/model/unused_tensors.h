@@ -1,4 +1,4 @@
-// Tensors in the files that the model does not have. Some contradict config.json; the others are just unused.
+// Tensors in the files that the model does not have. Some contradict config.json; the others are only unused.
 #pragma once
 
 #include <set>
@@ -12,9 +12,9 @@ namespace megatrain {
 
 inline constexpr const char* kHeadName = "lm_head.weight";
 
-// Refuses experts and layers that exceed the counts in config.json, because dropping them makes a different model. Only
-// names are compared. An extra layer counts as one of the model's if all its names occur in the model's layers, apart
-// from RoPE buffers. Other layers, such as multi-token prediction (enorm, eh_proj, …), are ignored. Throws
+// Refuses experts and layers that exceed the counts in config.json, because dropping them would make a different model.
+// Only names are compared. An extra layer is refused if all its names, apart from RoPE buffers, also occur in the
+// model's layers. Other extra layers, such as multi-token prediction (enorm, eh_proj, …), are ignored. Throws
 // Error(bad_input).
 void refuse_uncounted(const ModelFiles& files, const std::vector<std::string>& unused,
                       const std::set<std::string>& used);

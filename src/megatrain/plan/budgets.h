@@ -9,7 +9,7 @@ struct Budgets {
   int64_t gpu_bytes = 0;  // device memory, including the driver's own share
   int64_t host_bytes = 0;
   int64_t disk_bytes = 0;       // 0: nothing may live on disk
-  bool device_is_host = false;  // gpu_bytes are host memory too, because the CPU computes
+  bool device_is_host = false;  // the CPU is the device, so gpu_bytes are host memory too
   // All state lives on the host; at most kVisitingBytes of it are on the device at any time.
   bool state_on_host = false;
 };

@@ -27,8 +27,8 @@ void ScheduleBuilder::add_sums(std::vector<Access>& accesses, int64_t phase, int
 void ScheduleBuilder::leave_phase(int64_t phase, int64_t part) {
   for (const int64_t record : w_.phase(phase).records_of(part)) {
     if (!w_.is_trained(record) || (!w_.is_layer_record(record) && w_.phase_of(record) != phase)) continue;
-    // Row gradients are merged into the gradient of a table that another phase needs whole only after all micro-batches
-    // of both are summed. This keeps the result independent of the sweeps.
+    // If another phase needs the whole table, the table has a gradient of its own as well as those of its rows. The two
+    // are merged only after all micro-batches of both are summed, which keeps the result independent of the sweeps.
     if (w_.is_looked_up(record) && !w_.by_rows(record)) {
       add(Lane::compute, {.kind = ActionKind::merge_rows, .record = record},
           {reads(Operand::rows, {Kind::row_gradient_sum, record}), reads(Operand::inputs, {Kind::inputs}),

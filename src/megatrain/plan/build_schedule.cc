@@ -2,9 +2,9 @@
 //
 //   forward    gather and fetch the touched embedding rows; for each phase: fetch, then every micro-batch of the sweep
 //   turn       head: loss and gradient of every micro-batch; the last records are still in their slots. The
-//              load-balancing loss turns what forward counted into slopes for backward.
-//   backward   for each phase in reverse: fetch unless still there, run every micro-batch, round the gradients, let
-//              them leave. If only every k-th input is kept, the phases above one run forward again first.
+//              load-balancing loss turns the router counts of forward into gradients (slopes) for backward.
+//   backward   for each phase in reverse: fetch unless still there, run every micro-batch, round the gradients and send
+//              them off. If only every k-th input is kept, the phases above one run forward again first.
 //              A phase in parts first recomputes what its parts need for every micro-batch, then runs backward part
 //              by part, from the last to the first.
 //              Inputs and kept outputs that wait on the host or on disk leave in forward as each is written, and come
@@ -12,13 +12,13 @@
 //   update     with clipping: all records in forward order once the norm is known, so that the next step's fetches
 //              follow close behind (the update frontier); without: each record as its gradient arrives.
 //              State that lives on or visits the device is updated there, on the compute lane. Visits that take turns
-//              in slots have lanes of their own, so that the next step begins beside them.
-//              Moments that live on disk are in a slab of a ring from their reading to their writing, together with
-//              weights and low bits that live there. Fetching such weights stages them in another ring first.
-//              Gradients that wait on disk or on the device pass through a ring likewise.
+//              in slots have lanes of their own, so that they overlap the next step.
+//              Moments that live on disk are in a slab of a ring from when they are read until they are written back,
+//              together with weights and low bits that live on disk. Weights on disk are staged in another ring when
+//              they are fetched. Gradients that wait on disk or on the device also pass through a ring.
 //
-// Backward ends at the lowest phase that has a trained record. Frozen records have no gradients, so nothing of them
-// leaves or is updated.
+// Backward ends at the lowest phase that has a trained record. Frozen records have no gradients, so they have nothing
+// to send or to update.
 #include <algorithm>
 
 #include "megatrain/plan/check_plan.h"

@@ -1,4 +1,4 @@
-// Updates on the host, on the device and of visiting state, and the gradients that waited for them.
+// Updates on the host, on the device and of visiting state, and the transfer of gradients that waited for them.
 #include <algorithm>
 
 #include "megatrain/plan/inventory.h"

@@ -83,7 +83,7 @@ void refuse(const std::string& what) {
   fail_config("the plan does not fit this run: " + what + "; make a new one with 'megatrain plan'");
 }
 
-// Messages are built only for checks that fail, because plans are checked by the hundred.
+// Messages are built only for checks that fail, because hundreds of plans are checked.
 class PlanCheck {
  public:
   PlanCheck(const Workload& w, const Plan& p) : w_(w), p_(p) {}
@@ -163,13 +163,13 @@ class PlanCheck {
     return names.empty() ? "nothing in it" : names;
   }
 
-  // Throws unless the ring is within its limits; `why` explains limits that are not plain numbers.
+  // Throws unless the ring is within its limits; `why` explains limits that the numbers do not.
   void ring(const char* name, int64_t value, int64_t least, int64_t most, const char* why = "") const {
     if (value >= least && value <= most) return;
     refuse(fmt::format("{} is {}, expected {}{}", name, value,
                        least == most ? std::to_string(least) : fmt::format("{} to {}", least, most), why));
   }
-  // A ring for `things`, of which at least `least` (or all, if there are fewer) must fit at once.
+  // A ring for `things` items. At least `least` of them (or all, if there are fewer) must fit at once.
   void ring_of(const char* name, int64_t value, int64_t things, int64_t least) const {
     ring(name, value, std::min(least, things), things);
   }

@@ -54,8 +54,8 @@ std::string away_text(const std::vector<PhasePlan>& of_level) {
   return text;
 }
 
-// What backward finds kept; the rest it recomputes. `first`: the lowest block with a backward. Blocks with the same
-// level name are reported together.
+// Which activations are kept for backward, which recomputes the rest. `first`: the lowest block with a backward. Blocks
+// with the same level name are reported together.
 std::string kept_text(const Workload& w, const Plan& p, int64_t first) {
   std::vector<std::pair<std::string, std::vector<PhasePlan>>> levels;
   const auto blocks_of = [&](const std::string& name) -> std::vector<PhasePlan>& {

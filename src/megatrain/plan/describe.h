@@ -23,7 +23,7 @@ std::string experts_of(const Workload& workload, int64_t record);
 // "layer 3", or "experts 9 to 16 of layer 3". Layer 0 is the embedding; the one after the last layer is the head.
 std::string describe_record(const Workload& workload, int64_t record);
 
-// Multi-line text: placement, memory by tag, what bounds the step.
+// Multi-line text: placement, memory by tag, and the step's bottleneck.
 std::string explain(const Workload& workload, const Plan& plan, const Estimate& estimate);
 
 }  // namespace megatrain

@@ -1,5 +1,5 @@
 // The cost model: how long a step's actions take on this machine, and when each can begin. An action begins when its
-// lane is free and every earlier action that it conflicts with is done, which is exactly when its waits let it.
+// lane is free and every earlier action that it conflicts with is done. That is exactly when its waits are satisfied.
 #include "megatrain/plan/estimate.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 
 // Slowdown of incoming visits while the host updates, since both use host memory.
 constexpr double kBesideUpdates = 1.3;
-// How much longer a step takes than the walk says if visits take turns: slots handed over between copies and kernels
-// wait for each other. A 5.75B step of 1.66 s by the walk took 1.73 to 1.85 s.
+// If visits take turns, a step takes this much longer than the walk predicts, because copies and kernels wait for each
+// other when they hand over a slot. A 5.75B step of 1.66 s by the walk took 1.73 to 1.85 s.
 constexpr double kTurns = 1.02;
 constexpr double kFinishBytes = 6;  // moved per gradient element that is rounded and whose square is summed
 
@@ -92,7 +92,7 @@ class ActionCosts {
     }
   }
 
-  // How much slower the host's updates are while copies use this share of what the link can move.
+  // How much slower the host's updates are while copies use this share of the link's bandwidth.
   double slower_update(double link_share) const {
     for (int64_t record = 0; record < w_.record_count(); ++record) {
       if (w_.is_trained(record) && !w_.is_looked_up(record))
@@ -106,7 +106,7 @@ class ActionCosts {
     const double count = as_double(elements);
     return m_.update_seconds(count, count * host_update_bytes(record), w_.state.moments, link_share);
   }
-  // Speed of one direction of the disk while as much moves the other way, as it does for moments.
+  // Speed of one direction of the disk while equally much moves in the other direction, as with moments.
   double beside(double disk_bytes_per_s) const {
     return m_.disk_both_bytes_per_s > 0 ? std::min(disk_bytes_per_s, m_.disk_both_bytes_per_s / 2) : disk_bytes_per_s;
   }
@@ -128,7 +128,7 @@ class ActionCosts {
   const MachineProfile& m_;
 };
 
-// The actions with their costs, with resources as indices: the form that is walked several times.
+// The actions with their costs, and with resources replaced by indices. This form is walked several times.
 class Walk {
  public:
   Walk(const std::vector<Action>& actions, const ActionCosts& costs, bool serial) : serial_(serial) {
@@ -158,18 +158,18 @@ class Walk {
     read_.assign(static_cast<size_t>(resources), 0);
   }
 
-  // From now on, everything on this lane takes this factor longer.
+  // From now on, every action on this lane takes `factor` times as long.
   void slow(Lane lane, double factor) {
     for (Step& step : steps_) step.seconds *= step.lane == lane ? factor : 1;
   }
 
-  // Walks the next step: the busy seconds of its lanes, and how much later its compute lane ends than that of the
-  // previous step.
+  // Walks the next step. Returns the busy seconds of its lanes. Its step_s is how much later its compute lane ends than
+  // that of the previous step.
   Estimate step() {
     const double before = free_[static_cast<size_t>(Lane::compute)];
     std::array<double, kLanes> busy{};
     size_t at = 0;
-    const double issued = reported_;  // the host issues a step once it has the previous step's report
+    const double issued = reported_;  // the host issues a step after it receives the previous step's report
     for (size_t i = 0; i < steps_.size(); ++i) {
       const Step& s = steps_[i];
       const size_t lane = static_cast<size_t>(s.lane);
@@ -344,7 +344,7 @@ double attention_flops(const Workload& w, const Plan& plan) {
 
 namespace {
 
-// Whether some phase's input or kept output crosses the link, micro-batch by micro-batch.
+// Whether any phase's input or kept output crosses the link, one micro-batch at a time.
 bool activations_move(const Workload& w, const Plan& plan) {
   for (int64_t phase = std::max<int64_t>(1, w.first_trained_phase()); phase < w.head_phase(); ++phase) {
     if (plan.phase(phase).input != Tier::hbm || plan.phase(phase).outputs != Tier::hbm) return true;
@@ -352,7 +352,7 @@ bool activations_move(const Workload& w, const Plan& plan) {
   return false;
 }
 
-// A lower bound on the step if both directions of the link share its bandwidth.
+// A lower bound on the step time if both directions of the link share its bandwidth.
 double shared_link_seconds(const Estimate& e, const MachineProfile& m) {
   if (m.link_both_bytes_per_s == 0) return 0;
   return (e.h2d_s * m.h2d_bytes_per_s + e.d2h_s * m.d2h_bytes_per_s) / m.link_both_bytes_per_s;
@@ -368,7 +368,7 @@ double link_share(const Estimate& e, const MachineProfile& m) {
   return std::min(1.0, both_s / std::max(e.step_s, longest_lane(e)));
 }
 
-// A lower bound on the step if the lanes share cores: compute and the update use all of them, a copy uses one.
+// A lower bound on the step time if the lanes share cores: compute and the update use all of them, a copy uses one.
 double shared_core_seconds(const Estimate& e, const MachineProfile& m) {
   if (m.shared_cores == 0) return 0;
   return e.compute_s + e.update_s + (e.h2d_s + e.d2h_s) / as_double(m.shared_cores);

@@ -15,9 +15,10 @@ struct Estimate {
   double compute_s = 0, h2d_s = 0, d2h_s = 0, update_s = 0, disk_read_s = 0, disk_write_s = 0;
   std::string bound_by;
 };
-// Walks three steps of the schedule and reports the third. To save time, micro-batches of a sweep are grouped into
-// fewer actions: always if no phase inputs or kept outputs cross the link (the result is then the same), otherwise only
-// if there are many. If there are many sweeps, only the first few are walked.
+// Walks three steps of the schedule and reports the third. To save time, the micro-batches of a sweep are grouped into
+// fewer actions. If no phase inputs or kept outputs cross the link, grouping does not change the result and is always
+// done. Otherwise it is done only if there are many micro-batches. If there are many sweeps, only the first few are
+// walked.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine);
 // The same, with the micro-batches of a sweep grouped into at most `groups` actions.
 Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfile& machine, int64_t groups);
@@ -25,8 +26,8 @@ Estimate estimate(const Workload& workload, const Plan& plan, const MachineProfi
 // A lower bound on the estimated step time of the plan. Cheap: builds no schedule.
 double least_seconds(const Workload& workload, const Plan& plan, const MachineProfile& machine);
 
-// What bounds a step: compute, unless compute stalls and another lane is busy enough to be the cause. `others` maps
-// each other lane to its busy seconds.
+// The lane that bounds a step: compute, unless compute stalls and another lane is busy enough to be the cause. `others`
+// maps each other lane to its busy seconds.
 std::string bounding_lane(double step_s, double compute_s, const std::map<std::string, double>& others);
 
 // Weight bytes copied to the device in one step.
@@ -39,9 +40,9 @@ struct StepParts {
   double backward_s = 0;  // includes the head and all recomputation
   // These do not:
   double weights_s = 0;  // fetching the layers' weights in the forward passes
-  // Gradients that leave during backward, and gradients that waited on the device and leave once the norm is known. The
-  // gradients of an embedding that is updated row by row grow with the tokens, so neither these nor update_s count
-  // them.
+  // gradients_s: gradients that leave the device during backward. collected_s: gradients that waited on the device and
+  // leave once the norm is known. These two and update_s leave out an embedding that is updated row by row, since its
+  // gradients grow with the tokens.
   double gradients_s = 0, collected_s = 0;
   double update_s = 0;  // on the host
 };

@@ -1,4 +1,4 @@
-// Whether a run fits a machine (the planner finds a plan), and what follows from that plan.
+// Whether a run fits a machine, that is, whether the planner finds a plan; and the figures that follow from that plan.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace megatrain {
 struct PlanInputs {
   Workload workload;
   Budgets budgets;
-  MachineProfile profile;  // with the ops' speeds as this run calls them
+  MachineProfile profile;  // with speeds for the op calls of this run
 };
 
 struct Fit {

@@ -15,8 +15,8 @@ namespace {
 
 using Kind = ResourceKind;
 
-// Calls visit(kind, tier, a, bytes, count) for every instance of every resource: `count` pieces of `bytes`, one for
-// each b.
+// Calls visit(kind, tier, a, bytes, count) for every kind of resource and every `a`. There are `count` instances of
+// `bytes` each, one for each b.
 template <class Visit>
 class ResourceList {
  public:
@@ -46,7 +46,7 @@ class ResourceList {
     std::array<int64_t, 2> streamed{};  // the largest in each ring, in bytes
     int64_t packed = 0;                 // the largest that is fetched, in bytes
     int64_t leaving = 0, partials = 0;  // the largest, in bytes and partials
-    int64_t visiting = 0, coming = 0;   // state and gradient of visits that take turns, in bytes
+    int64_t visiting = 0, coming = 0;   // the largest state and gradient of visits that take turns, in bytes
     std::vector<int64_t> shared;        // the largest sum for each index of a record within its phase, in elements
     int64_t passing = 0, collected = 0, staged = 0;     // moments, gradients and weights in transit, in bytes
     std::vector<bool> waits(w_.records.size(), false);  // (homes) whether it has a gradient that waits
@@ -129,7 +129,8 @@ class ResourceList {
     visit_(kind, tier, r, round_up(bytes, kRecordPlaneAlignment), 1);
   }
 
-  // The embedding and the head do not take turns: weights needed whole, and gradients, have memory of their own.
+  // The embedding and the head do not share slots: their gradients, and their weights if they are needed whole, have
+  // memory of their own.
   void own_places() const {
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       if (w_.is_layer_record(r)) continue;
@@ -207,7 +208,7 @@ class ResourceList {
     for (int64_t which = 0; which < (one_width ? 1 : 2); ++which) device(Kind::gradient_stream, which, stream, widest_);
   }
 
-  // Size of the gradient that takes the memory of a phase's input.
+  // Size of the gradient that reuses the memory of a phase's input.
   int64_t gradient_bytes_after(int64_t phase) const {
     if (phase == w_.head_phase()) return 0;
     const int64_t record = w_.phase(phase).records.front();
@@ -341,8 +342,9 @@ int64_t MemoryNeed::disk_bytes() const { return std::accumulate(disk.begin(), di
 
 namespace {
 
-// With generation, idle memory is one allocation, which grows if generating needs more. The result never shrinks as the
-// idle memory grows, so that the planner's climb stays monotonic.
+// With generation, all idle memory is one allocation. Returns the bytes by which it exceeds the idle memory: its
+// alignment, and more if generating needs more. The allocation never shrinks as the idle memory grows, so that the
+// planner's climb stays monotonic.
 int64_t set_aside_for_generation(const Workload& w, const MemoryNeed& need) {
   if (w.generation_bytes == 0) return 0;
   int64_t idle = 0, aligned = 0;

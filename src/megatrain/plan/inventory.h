@@ -42,7 +42,7 @@ MemoryNeed memory_need(const Workload& workload, const Plan& plan, const SlotRin
 std::string disk_contents(const MemoryNeed& need);
 nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}, "disk": {...}}
 
-// A plane of a record that lives on disk, and its size there.
+// A plane of a record (its weights, low bits or moments) that lives on disk, and its size there.
 struct DiskPlane {
   ResourceKind kind;
   int64_t bytes;
@@ -50,21 +50,21 @@ struct DiskPlane {
 // The planes of a record that live on disk, in the order in which they lie in the slab used for its update.
 std::vector<DiskPlane> disk_planes(const Workload& workload, const Plan& plan, int64_t record);
 
-// Size of the slab contents for updating a record whose moments live on disk.
+// Bytes that a slab must hold to update a record whose moments live on disk.
 int64_t update_slab_bytes(const Workload& workload, const Plan& plan, int64_t record);
 
 // The slab in which a layer record's gradient is summed. Records share one unless the sum must stay on the device.
 Resource gradient_sum_of(const Workload& workload, const Plan& plan, int64_t record);
 
-// Whether the record's gradient takes the memory of its phase's input, which backward has by then read for the last
-// time.
+// Whether the record's gradient may reuse the memory of its phase's input. Backward has then read that input for the
+// last time.
 bool leaves_its_place(const Workload& workload, const Plan& plan, int64_t record);
 
 // Where the rounded gradient of a layer record waits on the device for the norm, until the device uses it or the host
 // fetches it: the memory of its phase's input, or memory of its own. nullopt: it does not wait on the device.
 std::optional<Resource> waiting_gradient_of(const Workload& workload, const Plan& plan, int64_t record);
 
-// The offset of each instance within the memory of its kind.
+// The offset of each resource instance within the memory of its kind.
 class Inventory {
  public:
   Inventory(const Workload& workload, const Plan& plan);
@@ -73,7 +73,7 @@ class Inventory {
   int64_t offset(const Resource& resource) const;  // bytes into the memory of its kind
   int64_t bytes(const Resource& resource) const;   // size of the instance
 
-  // Sizes of all instances that live on disk, kind after kind, in the order of their offsets.
+  // Sizes of all instances that live on disk, grouped by kind, in the order of their offsets.
   const std::vector<int64_t>& disk_ranges() const { return disk_ranges_; }
 
  private:

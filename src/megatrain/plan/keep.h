@@ -18,7 +18,7 @@ constexpr size_t keep_index(Keep keep) { return static_cast<size_t>(keep); }
 struct KeepLevel {
   std::string name;        // in plan files: one word, unique within the list
   std::string recomputed;  // what backward recomputes, as text for people
-  bool may_wait = false;   // what it keeps may wait on the host or on disk
+  bool may_wait = false;   // the kept activations may wait on the host or on disk
   int64_t bytes = 0;       // kept per micro-batch
 };
 

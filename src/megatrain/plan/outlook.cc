@@ -15,13 +15,14 @@ namespace {
 
 double to_double(int64_t value) { return static_cast<double>(value); }
 
-// A save goes through the page cache and ends when the drive has everything. 18.5 GB took 14.3 to 19.4 s on an H200's
-// host, whose drive wrote 1.5 GB/s past the page cache. Before that, every byte is gathered, hashed and copied.
+// Every byte of a checkpoint is gathered, hashed and copied. It is then written through the page cache, and the save
+// ends when the drive has everything. 18.5 GB took 14.3 to 19.4 s on an H200's host, whose drive wrote 1.5 GB/s when
+// the page cache was bypassed.
 constexpr double kSaveShare = 0.75, kSavePasses = 4;
 
-// The tokens per step at which forward or backward takes as long as what it must hide. With clipping, updates follow
-// the norm and hide behind the next forward. Without, gradients arrive during backward, and the last to arrive is
-// needed first.
+// The tokens per step at which forward or backward takes as long as the work it must hide. With clipping, updates
+// follow the norm and hide behind the next forward. Without, gradients arrive during backward, and the record whose
+// gradient arrives last is needed first.
 class Hiding {
  public:
   Hiding(const Workload& w, const StepParts& parts)

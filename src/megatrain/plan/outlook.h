@@ -14,13 +14,14 @@ struct Outlook {
   double attention_s = 0;  // part of estimate.compute_s, recomputation included
   double tokens_per_s = 0;
 
-  // The smallest number of tokens per step for which compute takes as long as the transfers and updates whose cost does
-  // not depend on tokens; 0: there are none. State visiting the device is not counted, since it uses whatever the link
-  // has left. All three come from sums over the schedule.
+  // Some transfers and updates cost the same for any number of tokens. Each of these three is the smallest number of
+  // tokens per step for which compute takes as long as some of them; 0: there are none to hide. State that visits the
+  // device is not counted, since it uses only the bandwidth that the link has left. All three come from sums over the
+  // schedule.
   int64_t weights_tokens = 0;    // forward takes as long as fetching the weights it needs
   int64_t gradients_tokens = 0;  // backward takes as long as the gradients that leave during it
-  // Compute takes as long as the update, its disk traffic, and the gradients that waited on the device for it. With
-  // clipping, all of this hides behind the next forward only.
+  // Compute takes as long as the slowest of the update, its disk traffic, and the gradients that waited on the device
+  // for it. With clipping, all of this hides behind the next forward only.
   int64_t optimizer_tokens = 0;
   int64_t link_tokens() const { return weights_tokens > gradients_tokens ? weights_tokens : gradients_tokens; }
 
@@ -33,9 +34,9 @@ Outlook outlook(const Workload& workload, const Plan& plan, const MachineProfile
 // Cost of a billion tokens; `price` is per hour.
 double cost_per_billion_tokens(const Outlook& outlook, double price);
 
-// Whether it is worth telling people what the link and the update each need, and how long a smaller step would take.
-// True if there is something to hide, and either compute does not bound the step or a token uses few of the weights
-// that move.
+// Whether people should be told how many tokens the link and the update each need, and how long a smaller step would
+// take. True if there is anything to hide, and either compute does not bound the step or a token does not use all of
+// the weights that move.
 bool size_matters(const Workload& workload, const Outlook& outlook);
 
 // Multi-line text; `price` as above.

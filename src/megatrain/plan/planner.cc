@@ -23,7 +23,7 @@ namespace megatrain {
 
 namespace {
 
-// A starting point of the search. Everything else is climbed as memory allows.
+// A starting point of the search. From there, the ladders add everything else that memory allows.
 struct Start {
   int64_t sweeps;
   // Records whose state is on the device: trained ones first, and within each group the ones needed first.
@@ -31,7 +31,7 @@ struct Start {
   int64_t visits;     // trained blocks whose state visits the device: the ones needed first
   int64_t weights;    // further blocks with device memory of their own
   int64_t keeping;    // blocks that keep all but the last level: the ones needed first in backward
-  int64_t every = 1;  // keep every how many inputs (Plan::input_every)
+  int64_t every = 1;  // Plan::input_every
   // Gradients of blocks that the host updates wait on the device, in the memory of the inputs.
   bool gradients = false;
   int64_t turns = 0;    // of every eight trained blocks this many visit, evenly spread, and take turns
@@ -43,7 +43,7 @@ Keep all_but_last(const PhaseWork& phase) {
   return Keep{static_cast<int32_t>(std::max<int64_t>(0, std::ssize(phase.levels) - 2))};
 }
 
-// The level this many above the one that may wait elsewhere, or the last.
+// The level that is `levels` above the highest one that may wait off the device; at most the last.
 Keep above_waiting(const PhaseWork& phase, int64_t levels) {
   return std::min(phase.everything(), Keep{static_cast<int32_t>(phase.waiting_level()) + static_cast<int32_t>(levels)});
 }
@@ -58,7 +58,7 @@ void leave_gradients_on_device(const Workload& w, Plan& plan) {
   plan.rings.gradient_slabs = std::min(kRing, plan.waiting_elsewhere());
 }
 
-// Spreads the visiting blocks evenly, since the host updates the others in the meantime.
+// Spreads the visiting blocks evenly, so that the host can update the others in the meantime.
 void take_turns(const Workload& w, int64_t of_eight, Plan& plan) {
   constexpr int64_t kSlots = 3;
   int64_t seen = 0, largest = 0, visitors = 0;
@@ -112,7 +112,7 @@ Plan start_plan(const Workload& w, const SlotRings& slots, const Start& start) {
   return plan;
 }
 
-// Sets what follows from the rest of the plan.
+// Sets the fields that follow from the rest of the plan.
 void settle(const Workload& w, Plan& plan) {
   for (int64_t phase = 0; phase < w.phase_count(); ++phase) {
     if (!w.phase(phase).level(plan.phase(phase).keep).may_wait) plan.phase(phase).outputs = Tier::hbm;
@@ -154,8 +154,8 @@ class Climber {
     ended_ = low < most;
   }
 
-  // The basics for the device: overlap first, then inputs that need not move. In between comes whatever saves the most
-  // if sequences are long.
+  // The first rungs of every ladder: slots that let copies overlap with compute, then phase inputs that stay on the
+  // device. With `outputs_first`, kept outputs come in between, since they save the most if sequences are long.
   void basics(bool outputs_first) {
     slots(2);
     climb(std::min<int64_t>(2, w_.layer_record_count()) - 1, [](Plan& p, int64_t n) { p.rings.gradients_out += n; });
@@ -166,7 +166,7 @@ class Climber {
     });
     slots(3);
   }
-  // Adds slots, from what one phase less needs to what this many phases need at once, the small ring first.
+  // Grows each ring from the slots for `phases - 1` phases at once to the slots for `phases`, the small ring first.
   void slots(int64_t phases) {
     for (const SlotRing& ring : slot_rings_.all() | std::views::reverse) {
       const auto needed = [&](int64_t n) { return std::min(n * ring.at_once, ring.records); };
@@ -175,11 +175,12 @@ class Climber {
   }
   void weights() {
     if (w_.alias_records > 0) return;  // aliased records must stream
-    climb(w_.layer_record_count(), [this](Plan& p, int64_t n) {
-      for (const int64_t record : w_.layer_records() | std::views::take(n)) p.record(record).weights = Tier::hbm;
+    const std::vector<int64_t> records = w_.layer_records();
+    climb(std::ssize(records), [&](Plan& p, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) p.record(records[static_cast<size_t>(i)]).weights = Tier::hbm;
     });
   }
-  // Phases that also run forward again, from an earlier input, come first.
+  // Keeps phases' outputs. Phases that run forward again to recompute a later input come first.
   void outputs() {
     std::vector<int64_t> order;
     for (const bool repeated : {true, false}) {
@@ -204,7 +205,7 @@ class Climber {
         p.phase(phase).keep = std::max(p.phase(phase).keep, level_of(w_.phase(phase)));
     });
   }
-  // The levels above what may wait elsewhere, one at a time.
+  // Keeps the levels above the one that may wait off the device, one at a time.
   void keep_by_level() {
     int64_t most = 0;
     for (const PhaseWork& phase : w_.phases)
@@ -221,12 +222,12 @@ class Climber {
   bool ended_ = false;
 };
 
-// keep_most: keeps nearly everything of one block before the next. keep_by_level: one level in every block before the
-// next level.
+// keep_most: keeps nearly everything of one block before the next block. keep_by_level: keeps one level in every block
+// before the next level.
 enum class Ladder : uint8_t { keep_most, keep_by_level, weights };
 
-// Whether a kept byte that may wait elsewhere saves more than one of the level above it, as it does with long
-// sequences.
+// Whether a kept byte of the level that may wait off the device saves more recomputation than a byte of the level above
+// it. It does with long sequences.
 bool outputs_pay_most(const Workload& w) {
   const auto saved = [](const PhaseWork& phase, Keep keep) {
     const KeepWork& level = phase.level(keep);
@@ -267,8 +268,8 @@ std::vector<Plan> climbed(const Workload& w, const SlotRings& slots, int64_t gpu
   return plans;
 }
 
-// 0, ..., most in about `parts` steps. Fixed by the workload, so that a larger budget searches everything a smaller one
-// does.
+// 0, ..., most in about `parts` steps. It depends only on the workload, so a larger budget searches everything that a
+// smaller one does.
 std::vector<int64_t> grid(int64_t most, int64_t parts) {
   std::vector<int64_t> values;
   for (int64_t i = 0; i <= parts; ++i) {
@@ -333,7 +334,7 @@ std::vector<Start> starts(const Workload& w, bool state_on_host, bool visits) {
       }
     }
   }
-  constexpr int64_t kEvery = 100;  // up to this many records (any dense model), every count is tried
+  constexpr int64_t kEvery = 100;  // with up to this many records (any dense model), every count is tried
   // when memory is short, every record counts
   for (const int64_t state : grid(state_on_host ? 0 : w.record_count() - 1, kEvery)) {
     if (state == 0) continue;
@@ -446,9 +447,9 @@ bool can_fit(const Workload& w, const Budgets& budgets, const MachineProfile& ma
 
 namespace {
 
-// The machine as plans are compared on it. A drive is often far slower under a step's load than alone: gpt-oss-20b read
-// its moments at half of the measured rate, and the step took half as long again as estimated. So a plan that needs the
-// drive less wins unless it is clearly slower.
+// The profile used to compare plans. A drive is often far slower under a step's load than alone: gpt-oss-20b read its
+// moments at half of the measured rate, and the step took half as long again as estimated. With this profile, a plan
+// that needs the drive less wins unless it is clearly slower.
 MachineProfile with_busy_disk(MachineProfile machine) {
   constexpr double kUnderLoad = 0.6;
   machine.disk_read_bytes_per_s *= kUnderLoad;
@@ -465,7 +466,7 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
   std::optional<Plan> best;
   double best_s = 0;
   Plan nearest;
-  // Device bytes that the nearest plan lacks; or host bytes, if it lacks no device bytes.
+  // Device bytes that the nearest plan lacks; if it lacks none, host bytes.
   int64_t lacking = std::numeric_limits<int64_t>::max();
   bool lacks_device = true;
   std::optional<int64_t> least_disk;  // bytes with which some plan would fit

@@ -12,7 +12,8 @@
 namespace megatrain {
 
 // The plan with the shortest estimated step within the budgets. Throws Error(cannot_fit) before anything is allocated;
-// the message says what is needed, what is available and what would fit. `notes` receives what was given up to fit.
+// the message says what is needed, what is available and what would fit. `notes` receives one sentence for each
+// compromise made to fit.
 Plan make_plan(const Workload& workload, const Budgets& budgets, const MachineProfile& machine,
                std::vector<std::string>* notes);
 

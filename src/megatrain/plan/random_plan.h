@@ -7,7 +7,7 @@
 
 namespace megatrain {
 
-// A random valid plan; varies everything a plan may vary.
+// A random valid plan. Everything that a plan may vary is varied.
 Plan random_plan(const Workload& workload, uint64_t seed);
 
 }  // namespace megatrain

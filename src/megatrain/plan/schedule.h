@@ -1,9 +1,9 @@
 // A step as data: actions on lanes, the memory each reads and writes, and the waits that order them.
 //
-// Lanes are in-order queues; between lanes, only waits order anything. Actions are listed in one sequential order that
-// would be correct if each ran alone. Waits are derived from the accesses (order.h) so that no conflicting pair can
-// overlap; verify.h proves this independently from the waits alone. A wait may reach one step back, since the step
-// repeats indefinitely.
+// A lane is an in-order queue. Actions on different lanes are ordered only by waits. Actions are listed in a sequential
+// order that would be correct if they ran one at a time. Waits are derived from the accesses (order.h) so that no
+// conflicting pair can overlap. verify.h proves this independently, from the waits alone. Since the step repeats
+// indefinitely, a wait may reach one step back.
 #pragma once
 
 #include <cstdint>
@@ -27,28 +27,28 @@ enum class ActionKind : uint8_t {
   fetch_rows,         // staged embedding rows
   fetch_weights,      // a record's weights into a slot
   fetch_activations,  // a phase's input or kept outputs of one micro-batch, from the host
-  // A visiting layer's weights and optimizer state. If visits take turns, it runs on visit_in and brings the gradient
-  // too, and continues while the next step begins.
+  // A visiting layer's weights and optimizer state. If visits take turns, it runs on visit_in, brings the gradient too,
+  // and overlaps the next step.
   fetch_state,
   // compute
   forward,          // one phase
-  head,             // the phase that has the losses: forward, losses and, in training, backward
+  head,             // the phase that computes the losses: forward, losses and, in training, backward
   recompute,        // for a phase in parts, before its backward
-  balance_experts,  // the slopes of the load-balancing loss, from the router choices of the whole step
+  balance_experts,  // gradients ("slopes") of the load-balancing loss, from the router choices of the whole step
   backward,
-  unpack_weights,   // a packed record's weights, into the form that computes
+  unpack_weights,   // a packed record's weights, into the compute form
   merge_rows,       // adds the gradients of looked-up rows to the gradient of the whole table
   finish_gradient,  // rounds once and sums the squares
   finish_losses,
-  clip_factor,       // from the sums of squares: of all records, or without clipping of this one
-  update_on_device,  // state that lives on or visits the device; on visit if visits take turns
+  clip_factor,       // from the sums of squares of all records; without clipping, of this record only
+  update_on_device,  // state that lives on or visits the device; runs on lane visit if visits take turns
   // d2h
   offload_activations,
   offload_gradient,  // with the record's sums of squares
   report,            // losses and sums of squares
   return_state,      // a visiting layer's updated state
   // collect: host work
-  collect_gradient,  // one that waited on the device
+  collect_gradient,  // a gradient that waited on the device
   // update: host work
   update,
   // disk_read
@@ -58,8 +58,8 @@ enum class ActionKind : uint8_t {
   read_activations,  // one micro-batch into a slab that fetch_activations reads
   // disk_write
   return_moments,     // the updated planes, from the slab
-  store_gradient,     // until the norm is known
-  store_activations,  // until backward
+  store_gradient,     // a gradient, until the norm is known
+  store_activations,  // one micro-batch, until backward
 };
 const char* action_name(ActionKind kind);
 
@@ -67,7 +67,7 @@ const char* action_name(ActionKind kind);
 enum class Operand : uint8_t {
   from,           // source of a copy
   to,             // destination of a copy
-  weights,        // one for each record that the phase needs whole, in their order
+  weights,        // one operand for each record that the phase needs whole, in their order
   rows,           // of a looked-up table
   row_sum,        // the fp32 sum of the rows' gradients
   inputs,         // ids, labels, positions, documents
@@ -77,28 +77,30 @@ enum class Operand : uint8_t {
   grad_y,         // the gradient of its output
   grad_x,         // the gradient of its input
   kept,           // inner activations kept for backward
-  between_parts,  // what one part of a phase hands to the next
-  shared,         // what a phase produces for later ones beside its output
+  between_parts,  // data that one part of a phase hands to the next
+  shared,         // an activation that a phase produces for later ones besides its output
   grad_shared,
-  read,  // the same, produced by another phase
+  read,  // such an activation of an earlier phase
   grad_read,
   workspace,  // of a phase
-  sum,        // fp32 sum of a gradient; in a phase one for each trained record, in their order
-  // The rounded gradient, on its way out or waiting. More than one if it overlays several inputs of a phase.
+  sum,        // fp32 sum of a gradient; in a phase one operand for each trained record, in their order
+  // The rounded gradient, on its way out or waiting. Several operands if it overlays the phase's inputs of several
+  // micro-batches.
   rounded,
   partials,  // partial sums of the norm
   squares,   // a record's sums of squares
   losses,
   correct,
   loss_sums,
-  // One phase's; or those of all phases that have a router, in order, where they become slopes or are reported.
+  // The counts of the phase's router. In balance_experts and report: one operand for each phase with a router, in
+  // order.
   router_counts,
   router_slopes,
   clip,
   state,  // a record's optimizer state, which an update changes
-  // The slab that holds the moments if they live on disk, with everything else of the state that lives there.
+  // If the moments live on disk, the slab that holds them and all other state of the record that lives on disk.
   moments,
-  after,       // ordering only: the action needs something known earlier
+  after,       // ordering only: the action may not begin before this has been written
   not_finite,  // where an update marks its record, and where the report reads the marks
 };
 
@@ -108,7 +110,7 @@ struct Access {
   bool write;
 };
 
-// Which memory a wait protects and between which lanes: the kinds of wait the pipeline has.
+// A kind of wait in the pipeline: which memory it protects, and between which lanes.
 struct WaitKind {
   ResourceKind resource;
   Lane from, to;
@@ -123,17 +125,17 @@ struct Wait {
   auto operator<=>(const Wait&) const = default;
 };
 
-// The operands are all the memory that the action touches, so the proof covers what really happens.
+// The accesses cover all memory that the action touches, so the proof holds for the step that really runs.
 struct Action {
   ActionKind kind;
   Lane lane;
   int64_t phase = -1;
   int64_t part = 0;     // which part of the phase
-  int64_t record = -1;  // that it moves or updates; for a part of a phase, its first record
+  int64_t record = -1;  // the record that it moves or updates; for a part of a phase, the part's first record
   int64_t micro_batch = -1;
   int64_t micro_batches = 1;  // more than one only when a step is costed, not run
   Keep keep = Keep::nothing;  // for a phase that has a backward
-  bool repeated = false;      // a repeated forward: what was kept is already there
+  bool repeated = false;      // a repeated forward: the kept activations are already there
   std::vector<Access> accesses;
   std::vector<Wait> waits;
 

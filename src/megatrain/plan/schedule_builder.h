@@ -1,4 +1,5 @@
-// Builds a step's list of actions: the parts of build_schedule, which share the state of slots and rings in use.
+// Builds a step's list of actions. Its functions are the parts of build_schedule; they share the state of the slots and
+// rings in use.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +19,8 @@ namespace megatrain {
 inline Access reads(Operand as, Resource resource) { return {as, resource, false}; }
 inline Access writes(Operand as, Resource resource) { return {as, resource, true}; }
 
-// The state of a ring of slots as the step proceeds, for records' weights or for phases' kept outputs: which of them
-// each slot holds, least recently used first.
+// A ring of slots for records' weights or for phases' kept outputs. It tracks which record or phase each slot holds as
+// the step proceeds, least recently used first.
 class WarmSlots {
  public:
   explicit WarmSlots(int64_t slots) : pool_(slots) {}
@@ -78,7 +79,7 @@ class ScheduleBuilder {
   using PlaceOf = std::function<Resource(const Group&)>;
   using Written = std::function<void(const Group&)>;
 
-  // Where a phase's input is, from when the phase below writes it until the phase reads it.
+  // Where a phase's input is, from the time the phase below writes it until the phase reads it.
   struct Place {
     Lease lease;  // non-empty: a boundary slot
     int64_t phase = 0;
@@ -95,7 +96,7 @@ class ScheduleBuilder {
     Kind on_host, on_disk;
   };
 
-  // Where something that left the device is on the host: in memory of its own, or in a slab that it passes through.
+  // Where data that left the device is on the host: in memory of its own, or in a slab that it passes through.
   struct Waiting {
     Lease lease;
     Resource place;
@@ -114,15 +115,16 @@ class ScheduleBuilder {
   // build_forward.cc
   void forward();
   // All parts of a phase. `x` and `y` give the place of a micro-batch's input and output; `written` is called once its
-  // output is complete. `again`: the phase has already run in this step, so its router's choices have been counted.
+  // output is complete. `repeated`: the phase has already run in this step, so its router's choices have been counted.
   void forward_phase(int64_t phase, const PlaceOf& x, const PlaceOf& y, const Written& written, bool repeated);
-  // Operands of every call of a part: its weights, the inputs, the workspace, what is kept and what parts hand on.
+  // The operands that every call of a part has: its weights, the inputs, the workspace, the kept activations and the
+  // data handed between parts.
   std::vector<Access> of_part(const std::vector<Access>& weights, const Action& action, const Group& group) const;
 
   void add_shared(const Action& action, std::vector<Access>& accesses, const Group& group) const;
 
   void fetch(int64_t record, Resource into);                          // in stored form
-  void bring(int64_t record, Resource into);                          // in the form that computes
+  void bring(int64_t record, Resource into);                          // in the compute form
   Resource hold_record(int64_t record);                               // its weights on the device
   std::vector<Access> hold_weights(int64_t phase, int64_t part = 0);  // of the records it needs whole
   void add_rows(std::vector<Access>& accesses, int64_t phase) const;  // of the lookup table, if it has one
@@ -130,7 +132,7 @@ class ScheduleBuilder {
   bool has_backward(int64_t phase) const { return phase >= first_trained_; }
   // How many phases this one is above the nearest kept input; 0: its own is kept.
   int64_t above_boundary(int64_t phase) const { return plan_.above_boundary(phase, first_trained_); }
-  // Its input waits for backward on the host or on disk, or is not kept at all.
+  // Whether the phase's input waits for backward on the host or on disk, or is not kept at all.
   bool passes_through_slot(int64_t phase) const {
     return phase < w_.head_phase() &&
            (!has_backward(phase) || above_boundary(phase) > 0 || plan_.phase(phase).input != Tier::hbm);
@@ -146,12 +148,12 @@ class ScheduleBuilder {
   void bring_back(const Away& away, const Group& group, Resource to);
   Waiting on_host(const Away& away, const Group& group);
 
-  // The phase's kept activations wait elsewhere than on the device.
+  // Whether the phase's kept activations wait off the device.
   bool keeps_away(int64_t phase) const {
     return training_ && has_backward(phase) && plan_.phase(phase).outputs != Tier::hbm &&
            w_.kept_bytes(phase, plan_.phase(phase).keep) > 0;
   }
-  // Assigns a slot to a phase's kept activations if they wait elsewhere. `written`: forward has run, so they are
+  // Assigns a slot to a phase's kept activations if they wait off the device. `written`: forward has run, so they are
   // fetched back unless they are still in a slot.
   void hold_kept(int64_t phase, bool written);
   void add_kept(const Action& action, std::vector<Access>& accesses, const Group& group) const;
@@ -164,10 +166,10 @@ class ScheduleBuilder {
   void head();
   void balance_experts();
   void backward();
-  void recompute_parts(int64_t phase, const Place& boundary);  // whatever their backward needs, for every micro-batch
+  void recompute_parts(int64_t phase, const Place& boundary);  // all that their backward needs, for every micro-batch
   // `from`: the gradient stream that holds the gradient of the phase's output.
   void backward_part(int64_t phase, int64_t part, const Place& boundary, int64_t from);
-  // The kept input from which this phase and the ones above it compute; fetched if it waits elsewhere.
+  // The kept input from which this phase and the ones above it compute; fetched if it waits off the device.
   Place fetch_boundary(int64_t phase);
   // Recomputes the inputs of the phases above a boundary, up to `top`, from it. Router choices are not counted again.
   void recompute(const Place& boundary, int64_t top);
@@ -179,22 +181,22 @@ class ScheduleBuilder {
 
   Resource sum_of(int64_t record) const;  // the fp32 sum of its gradient
   void add_sums(std::vector<Access>& accesses, int64_t phase, int64_t part = 0) const;
-  // Finishes the gradients of the records whose lowest phase is this one: no further backward adds to them.
+  // Finishes the gradients of the records whose lowest phase is this one, since no further backward adds to them.
   void leave_phase(int64_t phase, int64_t part = 0);
   // Rounds a summed gradient and sums its squares. Sends it off the device unless the device will use it. If no update
   // waits for the norm, updates the record right away.
   void leave(int64_t record, Resource out);
-  // The gradient stays on the device, either until the norm is known or permanently.
+  // Whether the gradient stays on the device, either until the norm is known or permanently.
   bool stays_on_device(int64_t record) const {
     return !plan_.gradient_leaves(record) || plan_.record(record).gradient == Tier::hbm;
   }
-  // The gradient that waits on the device: first its address, then what else it overlays. Empty: it does not wait
-  // there.
+  // The accesses to a gradient that waits on the device: first the one that gives its address, then all else that it
+  // overlays. Empty: it does not wait on the device.
   std::vector<Access> waiting_on_device(int64_t record, Operand as, bool write) const;
 
   // build_update.cc
-  // With clipping, visiting states come in during backward. Once the norm is known all records are updated, the ones
-  // needed first before the others.
+  // With clipping, visiting states come in during backward. Once the norm is known, all records are updated in the
+  // order in which the next step needs them.
   void updates();
   void update_on_host(int64_t record, Resource after, Resource waiting);
   void update_on_device(int64_t record);
@@ -202,10 +204,11 @@ class ScheduleBuilder {
   void visit(int64_t record);
   void return_state(int64_t record, Resource visited);
   // Where a gradient is on the host. With clipping it has memory of its own until the end of the step, or passes
-  // through a slab if it waits elsewhere. Without clipping, layers take turns in a ring.
+  // through a slab if it waits on disk or on the device. Without clipping, layers take turns in a ring.
   Waiting waiting_of(int64_t record);
-  // Fetches a gradient that waited on the device, once its slab is free, that is, once the host has updated an earlier
-  // layer. A host thread waits for that: a device queue would fill up with waits and block what comes after it.
+  // Fetches a gradient that waited on the device. Its slab must be free first, that is, the host must have updated an
+  // earlier layer. A host thread waits for that, because a device queue would fill up with waits and block the actions
+  // behind them.
   void collect_waiting(int64_t record, Resource to);
 
   const Workload& w_;
@@ -223,7 +226,7 @@ class ScheduleBuilder {
   std::set<int64_t> resident_;  // records already fetched to memory of their own
   std::vector<Group> groups_;   // of the current sweep
   std::vector<Group> all_groups_;
-  int64_t kept_slot_ = -1;  // of the current phase, if its kept activations wait elsewhere
+  int64_t kept_slot_ = -1;  // of the current phase, if its kept activations wait off the device
   int64_t stream_ = 0;      // the gradient stream that holds the gradient of the last phase's input
   bool last_sweep_ = false;
 };

@@ -1,4 +1,4 @@
-// A pool of equal slabs handed out by leases, used while the schedule is built. A lease holds a slab from the action
+// A pool of equal slabs handed out as leases, used while the schedule is built. A lease holds a slab from the action
 // that fills it to the last one that reads it; dropping the lease makes the slab available again. Slabs are reused in
 // the order in which they were dropped, so the next user gets the one whose fences are oldest.
 #pragma once

@@ -16,12 +16,13 @@ std::vector<int64_t> records_that_may(const Workload& w, const Plan& plan) {
   const auto add = [&](int64_t record) {
     if (w.is_trained(record) && !plan.updated_on_device(record)) records.push_back(record);
   };
-  for (const int64_t record : w.layer_records() | std::views::reverse) add(record);
+  const std::vector<int64_t> layers = w.layer_records();
+  std::for_each(layers.rbegin(), layers.rend(), add);
   add(w.head_record());
   return records;
 }
 
-// The first `count` of them, in the given order.
+// Chooses `count` of the records according to `order`.
 std::vector<int64_t> chosen(const std::vector<int64_t>& records, int64_t count, SpillOrder order) {
   std::vector<int64_t> list(records.begin(), records.begin() + count);
   const int64_t all = std::ssize(records);
@@ -30,9 +31,9 @@ std::vector<int64_t> chosen(const std::vector<int64_t>& records, int64_t count, 
   return list;
 }
 
-// The effect of moving the moments of the first `count` records to disk, in bytes.
+// The effect of moving the moments of some records to disk, in bytes.
 struct Spill {
-  int64_t saved = 0;  // of host memory, before what the slabs take
+  int64_t saved = 0;  // of host memory, before the slabs are subtracted
   int64_t disk = 0;
   int64_t slab = 0;
 };
@@ -54,10 +55,9 @@ Plan with_moments_on_disk(Plan plan, const std::vector<int64_t>& records, int64_
 
 // Blocks whose weights may go to disk, from the last to the first.
 std::vector<int64_t> blocks_that_may(const Workload& w, const Plan& plan) {
-  std::vector<int64_t> blocks;
-  for (const int64_t record : w.layer_records() | std::views::reverse) {
-    if (!plan.updated_on_device(record)) blocks.push_back(record);
-  }
+  std::vector<int64_t> blocks = w.layer_records();
+  std::erase_if(blocks, [&](int64_t record) { return plan.updated_on_device(record); });
+  std::ranges::reverse(blocks);
   return blocks;
 }
 
@@ -75,9 +75,10 @@ int64_t disk_left(const Workload& w, const Plan& plan, const Budgets& budgets) {
   return budgets.disk_bytes - memory_need(w, plan).disk_bytes();
 }
 
-// Blocks in the order in which their kept outputs go to disk. Recomputing inputs from the boundary below reads the
-// outputs of all blocks above it but the topmost, and each block's backward reads its own. So the topmost are read once
-// and the others twice, and the lower a block, the more of these outputs are needed at once.
+// Blocks in the order in which their kept outputs go to disk. Blocks that share a boundary recompute their inputs from
+// it, which reads the kept outputs of all of them but the topmost. Each block's backward then reads its own. So the
+// outputs of topmost blocks are read once and the others twice, and the lower a block, the more of these outputs are
+// needed at once.
 std::vector<int64_t> outputs_in_order(const Workload& w, const Plan& plan) {
   std::vector<int64_t> order(static_cast<size_t>(w.layer_phases()));
   std::iota(order.begin(), order.end(), int64_t{1});
@@ -133,7 +134,7 @@ std::optional<Plan> spill_moments(const Workload& w, const Plan& plan, const Bud
 
 std::optional<Plan> spill_weights(const Workload& w, const Plan& plan, const Budgets& budgets, int64_t slabs) {
   const std::vector<int64_t> blocks = blocks_that_may(w, plan);
-  // each further block needs less host memory, once the slabs are there
+  // once the slabs are there, each further block lowers the need for host memory
   int64_t low = 1, high = std::ssize(blocks);
   const auto fits = [&](int64_t count) {
     return memory_need(w, with_weights_on_disk(w, plan, blocks, count, slabs)).host_bytes() <= budgets.host_bytes;

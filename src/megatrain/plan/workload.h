@@ -1,15 +1,15 @@
-// What the planner needs to know about a model and a run, as sizes and counts: no model, no device.
+// All that the planner needs to know about a model and a run, as sizes and counts. It refers to no model and no device.
 //
-// Records are what travels and is updated as a whole. Phases are what is computed. Both are numbered in the same way: 0
-// is the embedding, then come the layers' in order, and the last is the head. A layer may have a lookup table of its
-// own. Phase p reads the activation that phase p - 1 writes. In a dense model phase p needs only record p. A phase that
-// needs several records may run in parts, each over all micro-batches of a sweep before the next.
+// A record is a set of weights that moves and is updated as a whole. A phase is a unit of computation. Both are
+// numbered in the same way: 0 is the embedding, then come those of the layers in order, and the last is the head. A
+// layer may have a lookup table of its own. Phase p reads the activation that phase p - 1 writes. In a dense model
+// phase p needs only record p. A phase that needs several records may run in parts. Each part runs over all
+// micro-batches of a sweep before the next part begins.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <ranges>
 #include <vector>
 
 #include "megatrain/base/math.h"
@@ -19,13 +19,13 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kNormPartialElements = 65536;  // gradient elements behind one fp64 partial sum of the norm
+inline constexpr int64_t kNormPartialElements = 65536;  // gradient elements per fp64 partial sum of the norm
 
-// Rows of the embedding that a step does not touch are brought up to date in turns: each step does one of this many
-// slices.
+// Rows of the embedding that a step does not touch are brought up to date in turns. They are divided into this many
+// slices, and each step updates one of them.
 inline constexpr int64_t kRowSlices = 16;
 
-// Planes on disk start at multiples of this, and so do the slabs in memory that they pass through.
+// Planes on disk, and the memory slabs that they pass through, start at multiples of this.
 inline constexpr int64_t kDiskAlignment = 4096;
 
 // Planes of a record in memory start at multiples of this.
@@ -35,13 +35,13 @@ inline constexpr int64_t kRecordPlaneAlignment = 256;
 struct RecordWork {
   int64_t elements = 0;
   int64_t trained = 0;        // in its gradient and its moments; 0: frozen
-  int64_t blocks = 0;         // of moments that share a scale
+  int64_t blocks = 0;         // blocks of moments that share a scale
   int64_t low = 0;            // in its low bits, if the state has them; frozen tensors of a bf16 source have none
-  int64_t place = 0;          // its index among the records that its phase, or its part of one, needs at once
+  int64_t place = 0;          // its index among the records that its phase, or part of a phase, needs at once
   int64_t norm_parts = 1;     // parts of its gradient whose squares are summed separately: its experts
-  DType dtype = DType::bf16;  // of its weights in the form that computes
-  // Size of its weights where they live and travel, if that differs from the form that computes; such a record is
-  // entirely frozen. 0: the two forms are the same.
+  DType dtype = DType::bf16;  // of its weights in the compute form, which the ops read
+  // Size of its weights in the stored form, in which they live and travel. 0: it is the same as the compute form. A
+  // record for which the two differ is entirely frozen.
   int64_t packed_bytes = 0;
 
   // Only for a table whose rows are looked up by token; otherwise 0.
@@ -55,7 +55,7 @@ struct RecordWork {
 
 struct PartWork {
   std::vector<int64_t> records;  // all needed at once
-  double forward_flops = 0;      // in the units of PhaseWork
+  double forward_flops = 0;      // per token, as in PhaseWork
   double backward_flops = 0;
 };
 
@@ -64,12 +64,12 @@ struct KeepWork : KeepLevel {
   double recomputed_flops = 0;  // in backward
   double recomputed_bytes = 0;  // moved by norms, RoPE and activation functions
   double spared_flops = 0;      // saved in a repeated forward, in its first part
-  // The share of attention in them:
+  // The part of recomputed_flops and spared_flops that is attention:
   double recomputed_attention = 0;
   double spared_attention = 0;
 };
 
-// The share of attention in a phase's flops, in the units of PhaseWork.
+// The part of a phase's flops that is attention; per token, as in PhaseWork.
 struct AttentionFlops {
   double forward = 0;
   double backward = 0;
@@ -79,7 +79,7 @@ struct PhaseWork {
   std::vector<int64_t> records;
   int64_t width = 0;  // of its input (T, width), which is kept for backward; 0: it has none
 
-  // What it may keep, from nothing to everything. A single level if backward needs no recomputation, or there is no
+  // The levels it may keep, from nothing to everything. A single one if backward recomputes nothing, or if there is no
   // backward.
   std::vector<KeepWork> levels = {{{.name = "nothing", .recomputed = "all"}}};
 
@@ -88,24 +88,22 @@ struct PhaseWork {
   double backward_flops = 0;
   AttentionFlops attention;
 
-  int64_t router_bytes = 0;  // for what a step counts of its router; 0: it has none
+  int64_t router_bytes = 0;  // of its router's counts in a step; 0: it has no router
 
-  // Width of what later phases read beside its output, (T, width); and the phase from which it reads such an
-  // activation, -1: none.
-  int64_t shared_width = 0;
-  int64_t reads = -1;
+  int64_t shared_width = 0;  // of the activation (T, width) that later phases read besides its output; 0: none
+  int64_t reads = -1;        // the phase whose shared activation it reads; -1: none
 
   int64_t looks_up = -1;  // the record whose rows it reads by token, in its first part; -1: none
-  bool ends = false;      // it has the losses: its forward and backward are one action
+  bool ends = false;      // it computes the losses: its forward and backward are one action
 
-  // Its parts, if it runs in several, and the bytes they hand on per micro-batch. Backward then begins with a
-  // recompute.
+  // If it runs in several parts: the parts, and the bytes that one hands to the next per micro-batch. Backward then
+  // begins with a recompute.
   std::vector<PartWork> parts;
   int64_t between_parts_bytes = 0;
 
   const KeepWork& level(Keep keep) const { return levels[keep_index(keep)]; }
   Keep everything() const { return Keep{static_cast<int32_t>(levels.size()) - 1}; }
-  // The highest level that may wait elsewhere than on the device; nothing if none may.
+  // The highest level whose activations may wait off the device; `nothing` if there is none.
   Keep waiting_level() const {
     size_t at = levels.size() - 1;
     while (at > 0 && !levels[at].may_wait) --at;
@@ -132,13 +130,13 @@ struct Workload {
   int64_t micro_tokens = 0;   // T, per micro-batch
   int64_t sequences = 0;      // per micro-batch; 0: unknown
   bool clip = true;
-  bool gradients_stay = false;  // the gradients of what the device updates can be read after the step
+  bool gradients_stay = false;  // the gradients of records that the device updates can be read after the step
 
-  // Layer records alias the memory of the first this many of them, in turn. A model too large for the machine can then
-  // be timed there; its values mean nothing. 0: no aliasing.
+  // If not 0, layer records take turns aliasing the memory of the first `alias_records` of them. A model too large for
+  // the machine can then be timed on it, but its values mean nothing.
   int64_t alias_records = 0;
 
-  // How many experts one record of an MoE layer holds; 0: all of the layer's. It changes no bit.
+  // How many experts one record of an MoE layer holds; 0: all of the layer's. It does not change the result.
   int64_t experts_per_record = 0;
 
   int64_t experts = 0;  // per MoE layer; 0: there are none
@@ -149,12 +147,13 @@ struct Workload {
 
   int64_t workspace_bytes = 0;  // the largest that any phase needs
   int64_t scratch_bytes = 0;    // for the ops
-  // Attention is long and has a window, so it is not cut into tiles: scratch grows with its square.
+  // Some layer's attention is too long for one tile and is not cut into tiles, because it has a window. Scratch then
+  // grows with the square of the length.
   bool whole_attention = false;
   int64_t input_bytes = 0;  // ids, labels, positions, documents of a step
   int64_t rope_bytes = 0;
   int64_t generation_bytes = 0;   // device memory for generating between steps; 0: nothing is generated
-  int64_t device_base_bytes = 0;  // what the driver holds in addition to our allocations
+  int64_t device_base_bytes = 0;  // held by the driver in addition to our allocations
   int64_t host_base_bytes = 0;    // held by the process: code, libraries, the driver's own
 
   int64_t record_count() const { return static_cast<int64_t>(records.size()); }
@@ -163,13 +162,16 @@ struct Workload {
   int64_t head_phase() const { return phase_count() - 1; }
   int64_t layer_phases() const { return phase_count() - 2; }
 
-  // A layer's record is needed whole, and may stream. Tables, whose rows are looked up, and the head's are not.
+  // A layer record is needed whole, and may stream. Lookup tables and the head's record are not layer records.
   bool is_layer_record(int64_t r) const { return r != head_record() && !is_looked_up(r); }
-  auto layer_records() const {  // their numbers, ascending
-    return std::views::iota(int64_t{0}, record_count()) |
-           std::views::filter([this](int64_t r) { return is_layer_record(r); });
+  std::vector<int64_t> layer_records() const {  // their numbers, ascending
+    std::vector<int64_t> numbers;
+    for (int64_t r = 0; r < record_count(); ++r) {
+      if (is_layer_record(r)) numbers.push_back(r);
+    }
+    return numbers;
   }
-  int64_t layer_record_count() const { return std::ranges::distance(layer_records()); }
+  int64_t layer_record_count() const { return std::ssize(layer_records()); }
   std::vector<int64_t> tables() const {
     std::vector<int64_t> numbers;
     for (int64_t r = 0; r < record_count(); ++r) {
@@ -216,7 +218,7 @@ struct Workload {
   }
 
   int64_t element_bytes(int64_t r) const { return dtype_bytes(record(r).dtype); }          // of one weight
-  int64_t weight_bytes(int64_t r) const { return record(r).elements * element_bytes(r); }  // in the form that computes
+  int64_t weight_bytes(int64_t r) const { return record(r).elements * element_bytes(r); }  // in the compute form
   bool is_packed(int64_t r) const { return record(r).packed_bytes > 0; }
   int64_t stored_bytes(int64_t r) const {  // of the weights in stored form
     return is_packed(r) ? record(r).packed_bytes : weight_bytes(r);
@@ -226,7 +228,7 @@ struct Workload {
     return record(r).trained * moment_element_bytes(state.moments) +
            (state.moments == MomentFormat::int8 ? 4 * record(r).blocks : 0);
   }
-  // Distance from a record's m to its v on disk or in a slab in transit: both start at a multiple of the alignment.
+  // Distance from a record's m to its v, on disk or in a slab in transit. Both start at a multiple of the alignment.
   int64_t disk_moment_bytes(int64_t r) const { return round_up(moment_bytes(r), kDiskAlignment); }
   // Sizes of weights and low bits on disk, each aligned too.
   int64_t disk_weight_bytes(int64_t r) const { return round_up(stored_bytes(r), kDiskAlignment); }
@@ -247,7 +249,7 @@ struct Workload {
   int64_t checkpoint_bytes(int64_t r) const {  // a checkpoint holds the whole master of every tensor
     return record(r).elements * (element_bytes(r) + low_bytes_an_element(r)) + 2 * moment_bytes(r);
   }
-  // Size of the low half of the fp32 master, beside bf16 weights.
+  // Size of the low half of the fp32 master, which is stored next to bf16 weights.
   int64_t low_bytes_an_element(int64_t r) const {
     return record(r).dtype == DType::bf16 && state.master == MasterFormat::fp32 ? 2 : 0;
   }
@@ -272,10 +274,10 @@ struct Workload {
   int64_t activation_bytes(int64_t p) const {
     return round_up(micro_tokens * phase(p).width * dtype_bytes(activation_dtype), 256);
   }
-  int64_t shared_bytes(int64_t p) const {  // likewise, of what later phases read
+  int64_t shared_bytes(int64_t p) const {  // likewise, of its shared activation
     return round_up(micro_tokens * phase(p).shared_width * dtype_bytes(activation_dtype), 256);
   }
-  int64_t last_reader(int64_t p) const {  // of what a phase shares; -1: none
+  int64_t last_reader(int64_t p) const {  // of a phase's shared activation; -1: none
     int64_t reader = phase_count() - 1;
     while (reader >= 0 && phase(reader).reads != p) --reader;
     return reader;

@@ -81,7 +81,7 @@ void choose_algorithms(const TrainConfig& config, const ModelConfig& model, Mach
   const std::string before = saved ? saved->value("library", "an unnamed library") : identity.library;
   if (before != identity.library)
     log_warn(fmt::format("the continuation cannot be bit-exact: {} became {}", before, identity.library));
-  if (machine.device->kind() == DeviceKind::cpu) return;  // one algorithm for all GEMMs
+  if (machine.device->kind() == DeviceKind::cpu) return;  // the CPU has one algorithm for all GEMMs
 
   const double start = now_s();
   const std::vector<OpNote> notes = notes_of(config, model, identity, true).recomputing();

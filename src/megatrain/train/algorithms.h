@@ -17,7 +17,7 @@ StepNotes notes_of(const TrainConfig& config, const ModelConfig& model, const Ru
 
 // Fills identity.library and identity.algorithms, and makes machine.ops use them. `saved` is the identity in the
 // checkpoint being resumed, or nullptr. Its algorithms are used if its library is the current one; otherwise one log
-// line says that they differ. Allocates device memory while timing, and frees it again.
+// line says that the libraries differ. Allocates device memory while timing, and frees it again.
 void choose_algorithms(const TrainConfig& config, const ModelConfig& model, Machine& machine,
                        const nlohmann::json* saved, RunIdentity& identity);
 
@@ -34,7 +34,8 @@ class AlgorithmCache {
   std::string directory_, library_, path_;
 };
 
-// Calls `tune` with what the cache holds, and returns its choice. Newly chosen algorithms are added to the cache.
+// Calls `tune` with the algorithms in the cache, and returns its choice. Newly chosen algorithms are added to the
+// cache.
 AlgorithmTable tune_with_cache(const AlgorithmCache& cache,
                                const std::function<AlgorithmTable(const AlgorithmTable& known)>& tune);
 

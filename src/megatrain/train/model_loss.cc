@@ -29,7 +29,7 @@ std::optional<ModelLoss> mean_loss(Trainer& trainer, BatchSource& source, const 
 ModelLoss measure_loss(TrainConfig config) {
   const ModelSource source = read_model_source(config);
   check_weights(source.directory, source.config);
-  config.train_only = {head_tensors(source.config).front().name};  // the final norm only: almost no state
+  config.train_only = {head_tensors(source.config).front().name};  // the final norm, which has almost no state
   const auto data = open_evaluation(config, source);
 
   Session session(config, source);

@@ -12,8 +12,8 @@ namespace megatrain {
 
 namespace {
 
-// For all phases, by number. Computed once per kind of layer: layers of one kind with the same trained tensors cost the
-// same, and a long sequence in many pieces has many notes.
+// The costs of all phases, by number. They are computed once per kind of layer, since layers of one kind with the same
+// trained tensors cost the same. This saves time: a long sequence in many pieces has many notes.
 std::vector<PhaseCost> phase_costs(const Model& model, const NotesShape& shape) {
   std::map<std::pair<std::string, std::vector<bool>>, std::vector<PhaseCost>> of_kind;
   std::vector<PhaseCost> all = {phase_cost(model.embedding, shape)};
@@ -27,7 +27,7 @@ std::vector<PhaseCost> phase_costs(const Model& model, const NotesShape& shape) 
       costs->second.push_back(phase_cost(*layer.phases[phase], shape));
     all.insert(all.end(), costs->second.begin(), costs->second.end());
   }
-  all.push_back({.forward = head_cost(model, shape), .backward = {}, .levels = {{}}, .parts = {}});  // one action
+  all.push_back({.forward = head_cost(model, shape), .backward = {}, .levels = {{}}, .parts = {}});  // in one action
   return all;
 }
 

@@ -20,8 +20,8 @@ std::string record_name(const Workload& workload, int64_t record);
 // Empty if all are finite. The lanes must be idle.
 std::string not_finite_in(const LayerRecord& record);
 
-// The highest layer whose gradient is not finite, where backward went wrong first. Judged by the sums of squares of the
-// records' parts. "layer 17"; empty if all are finite.
+// The highest layer whose gradient is not finite, where backward went wrong first: "layer 17". Judged by the sums of
+// squares of the records' parts. Empty if all are finite.
 std::string first_bad_gradient(const Workload& workload, std::span<const double> squares);
 
 // A document of a step, given by its first token.
@@ -44,8 +44,8 @@ class NonFiniteLoss : public Error {
   std::vector<DocumentAt> documents_;
 };
 
-// Calls work(). Turns a NonFiniteLoss into an Error that also names where the documents of step `step` (from 0) come
-// from in the source.
+// Calls work(). Turns a NonFiniteLoss into an Error that also names the places in the source from which the documents
+// of step `step` (from 0) come.
 template <class Work>
 auto naming_documents(BatchSource& source, int64_t step, const Work& work);
 

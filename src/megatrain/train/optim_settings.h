@@ -7,7 +7,7 @@
 
 namespace megatrain {
 
-// `config.steps` must be the length of the run, even if epochs or tokens were given.
+// `config.steps` must be the length of the run, even if the configuration gives it in epochs or tokens.
 LearningRate learning_rate_of(const TrainConfig& config);
 
 OptimStep optim_step_of(const TrainConfig& config, double lr, int64_t step);

@@ -19,7 +19,7 @@ namespace megatrain {
 
 namespace {
 
-// For a CUDA device that is not present. On an H200 the context took 350 MiB, the process 700 MiB.
+// Estimates for a CUDA device that is not present. On an H200 the context took 350 MiB, the process 700 MiB.
 constexpr int64_t kContextBytes = 448 * kMiB, kProcessBytes = kGiB;
 // Kernels are loaded when they are first called; this took 130 MiB on the device and 100 MiB on the host.
 constexpr int64_t kLoadedLater = 192 * kMiB;
@@ -104,12 +104,12 @@ MachineProfile machine_profile(const Device& device) {
 MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& config, const ModelConfig& model,
                            const RunIdentity& identity) {
   const bool measured = !machine.matmul_rates.empty() && !machine.attention_rates.empty();
-  // Shares of the dense layers' rate for attention and for expert GEMMs, used if they were not measured; taken from
+  // If attention and expert GEMMs were not measured, their rates are these shares of the dense layers' rate, taken from
   // measured steps on an H200. Attention reached 479 of 640 TFLOP/s at 64K, 512K and 1M tokens with Qwen2.5-7B's shape,
-  // and 315 with sequences of 1024. The experts' share includes small ops, from gpt-oss-20b and Qwen3-30B-A3B.
+  // and 315 with sequences of 1024. The experts' share is from gpt-oss-20b and Qwen3-30B-A3B, and includes small ops.
   constexpr double kExpertShare = 0.7;
   static const RateTable kAttentionShares = {{1024, 0.49}, {4096, 0.75}};
-  const auto attention_share = [&](int64_t longest) {  // on CPUs it was not slower
+  const auto attention_share = [&](int64_t longest) {  // on CPUs attention was not slower
     return machine.updates_on_device ? rate_at(kAttentionShares, static_cast<double>(longest)) : 1;
   };
   const auto seconds_of = [&](const OpNote& note, double flops) {

@@ -1,5 +1,5 @@
-// Generation between the steps of a run (sample.every): how many sequences at once, and how many tokens each. Used both
-// by the plan, which reserves memory for it, and by the run, which generates.
+// Generation between the steps of a run (sample.every): how many sequences at once, and how many tokens each. Both the
+// plan, which reserves memory for it, and the run, which generates, use these numbers.
 #pragma once
 
 #include <cstdint>

@@ -50,10 +50,10 @@ class Session {
   Budgets budgets() const { return make_budgets(config_, this_machine(machine_, config_.threads)); }
   MachineProfile profile() const { return profile_for(machine_profile(*machine_.device), config_, model(), identity_); }
 
-  // The plan that the configuration names, or the planner's within `budgets()`. The first call fills `notes` with what
-  // was given up to fit. Throws Error(cannot_fit).
+  // The plan that the configuration names, or the planner's within `budgets()`. The first call fills `notes` with the
+  // compromises made to fit. Throws Error(cannot_fit).
   const Plan& plan(std::vector<std::string>* notes = nullptr);
-  void use_plan(Plan plan);  // instead of that; throws Error(bad_config) if it is for another workload
+  void use_plan(Plan plan);  // replaces that plan; throws Error(bad_config) if it is for another workload
 
   // Allocates everything a step needs; the records are zero until they are filled.
   Trainer& trainer();

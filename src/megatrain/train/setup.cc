@@ -155,7 +155,7 @@ int64_t scratch_bytes(const OpsShape& shape, const PlannedMachine& planned) {
 
 namespace {
 
-// Whether a document is longer than a tile of attention's backward, and the attention of some layer is not tiled.
+// Whether a document is longer than a tile of attention's backward while the attention of some layer is not tiled.
 bool has_whole_attention(const OpsShape& shape) {
   const int64_t longest = shape.longest_document;
   return std::any_of(shape.windows.begin(), shape.windows.end(), [&](int64_t window) {
@@ -165,10 +165,11 @@ bool has_whole_attention(const OpsShape& shape) {
   });
 }
 
-// What generating between steps needs, wherever the plan puts the weights. The ops' scratch is shared with training.
+// Adds the memory for generating between steps, which suffices wherever the plan puts the weights. The ops' scratch is
+// shared with training.
 void add_generation(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned, Workload& w) {
   const int64_t prompt = planned.prompt_tokens > 0 ? planned.prompt_tokens : most_prompt_tokens(config.sample);
-  // packed weights, and weights on disk, are copied as they would be to a GPU
+  // on the CPU too, packed weights and weights on disk are copied, as they would be to a GPU
   const bool in_place = !planned.gpu && config.memory.nvme_path.empty() &&
                         std::ranges::all_of(w.records, [](const RecordWork& r) { return r.packed_bytes == 0; });
   const GenerationNeed need = CachedForward::most_needed(model, w.activation_dtype, w.experts_per_record,

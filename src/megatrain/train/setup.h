@@ -1,4 +1,4 @@
-// From a configuration to what a run is based on: the device and its ops, the workload, the budgets, the plan.
+// Makes from a configuration everything a run is based on: the device and its ops, the workload, the budgets, the plan.
 #pragma once
 
 #include <memory>
@@ -89,13 +89,14 @@ DiskSettings disk_settings(const TrainConfig& config);
 // Throws, as check_scratch_place does, if the configuration names a disk that cannot be used.
 void check_disk(const TrainConfig& config);
 
-// The configuration's budgets, or what the machine has. Throws Error(cannot_fit) for a budget above its limits.
+// The configuration's budgets; where it gives none, the machine's. Throws Error(cannot_fit) for a budget above the
+// machine's limits.
 Budgets make_budgets(const TrainConfig& config, const PlannedMachine& planned);
-// Sets every budget above the machine's limits to "auto". Returns the options that do so, "--memory.host=auto"; empty:
-// none.
+// Sets every budget above the machine's limits to "auto". Returns the options that do so, such as "--memory.host=auto";
+// empty if no budget is above its limit.
 std::string drop_budgets_beyond(const PlannedMachine& planned, TrainConfig& config);
 
-// How the plan in this file divides experts into records.
+// The number of experts per record in the plan in this file.
 int64_t read_planned_experts_per_record(const std::string& path);
 
 // The plan that the configuration names, or the planner's; checked against workload and budgets.

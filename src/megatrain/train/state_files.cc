@@ -103,9 +103,9 @@ struct PlanePiece {
   }
 };
 
-// The hash over bytes_of(piece), a vector, for all pieces. Pieces are sorted by name_of(piece) and by position within a
-// tensor. They are produced in parallel on a team; each of the hasher's two halves consumes them in order. Reports the
-// progress of `what`.
+// The hash over bytes_of(piece), a vector, for all pieces. Pieces must be sorted by name_of(piece) and by position
+// within a tensor. A team of threads produces their bytes in parallel; each of the hasher's two halves consumes them in
+// order. Reports the progress of `what`.
 template <class Piece, class NameOf, class BytesOf>
 StateHash hash_pieces(const std::vector<Piece>& pieces, std::optional<int64_t> step, int threads,
                       const std::string& what, const NameOf& name_of, const BytesOf& bytes_of) {

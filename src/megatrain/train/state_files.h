@@ -19,19 +19,19 @@ namespace megatrain {
 // The family's random initialisation.
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
 
-// Writes a Hugging Face directory with every tensor in the dtype that `types` gives it. Returns the hash of its
-// contents, equal to hash_directory().
 using ExportReady = std::function<void(const StateHash&)>;
 struct ExportTexts {
   std::string source_directory;  // as in ExportRequest
   std::string config_json;
   ExportReady ready = {};  // called when everything is written, before it gets its final name
 };
+// Writes a Hugging Face directory with every tensor in the dtype that `types` gives it. Returns the hash of its
+// contents, equal to hash_directory().
 StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
                        const std::vector<LayerRecord>& records, int threads);
 
-// Writes NAME (the master) and, for trained tensors, NAME.exp_avg and NAME.exp_avg_sq. The file is durable under `path`
-// when this returns its hash. The hash is over the values, so it is the same for both forms:
+// Writes NAME (the master weights) and, for trained tensors, NAME.exp_avg and NAME.exp_avg_sq. When this returns the
+// file's hash, the file is durable under `path`. The hash is over the values, so it is the same for both forms:
 // - fp32: everything in fp32.
 // - stored: as the state is stored. A stochastic master and bf16 moments are in bf16. int8 moments are codes (U8) with
 //   NAME.exp_avg.scale and NAME.exp_avg_sq.scale (fp32, one per block; for an embedding, per row and block).

@@ -15,9 +15,9 @@ namespace {
 
 static_assert(kNormPartialElements == kNormBlock, "the plan sizes the norm's partials as the op fills them");
 
-// Offsets of the tables of a micro-batch with T >= 2 tokens, in words. Id, row, labels, positions, segment order and
-// counted have T each; segment begin and documents T + 1 each; segment row T. The sum is 9 T + 2, at most 10 T. Since
-// 10 T are reserved, a step's inputs have the same size however it is divided into micro-batches.
+// Offsets of the tables of a micro-batch with T >= 2 tokens, in words. Id, row, labels, positions, segment order,
+// counted and segment row have T words each; segment begin and documents have T + 1 each. The sum is 9 T + 2, at most
+// 10 T. Since 10 T words are reserved, a step's inputs have the same size however it is divided into micro-batches.
 struct MicroBatchTables {
   explicit MicroBatchTables(int64_t tokens)
       : row(tokens),
@@ -87,7 +87,7 @@ std::vector<std::byte*> weights_of(const Workload& w, const Action& a, const Ope
   return slabs;
 }
 
-// Where the forward counts its router's choices; zeroed before the first micro-batch of the step.
+// The memory in which forward counts its router's choices. It is zeroed before the first micro-batch of the step.
 std::byte* router_counts_of(const Action& a, const Operands& operands, Stream& stream) {
   std::byte* counts = operands.optional(Operand::router_counts);
   if (counts && a.micro_batch == 0) stream.zero(counts, static_cast<size_t>(operands.bytes(Operand::router_counts)));
@@ -237,7 +237,7 @@ void StepProgram::compute(const Action& a, const Operands& operands, Stream& str
     case ActionKind::merge_rows: return merge_rows(a, operands, stream);
     case ActionKind::finish_gradient: return finish_gradient(a, operands, stream);
     case ActionKind::finish_losses: return finish_losses(operands, stream);
-    case ActionKind::clip_factor:  // for one record without clipping: the guard is per record
+    case ActionKind::clip_factor:  // without clipping, of one record: each is guarded by itself
       return ops_.clip_factor(stream, {.squares = operands.at<double>(Operand::squares),
                                        .count = squares_in(operands),
                                        .clip = optim_.clip,
@@ -298,7 +298,8 @@ void StepProgram::forward(const Action& a, const Operands& operands, Stream& str
                            .router_counts = router_counts_of(a, operands, stream)});
 }
 
-// The gradient that readers add to is zeroed before the first of them, the highest phase.
+// Several phases may add to the gradient of a shared activation. It is zeroed before the first of them in backward,
+// which is the highest.
 SharedViews StepProgram::shared_of(const Action& a, const Operands& operands, Stream& stream) const {
   const auto view = [&](Operand as, int64_t phase) {
     if (!operands.has(as)) return View{};
@@ -343,8 +344,8 @@ RouterSlopes StepProgram::router_slopes(const Operands& operands) const {
   return slopes;
 }
 
-// The sum of a record's gradient. Before the first micro-batch of the step fills it, the gaps between its tensors are
-// zeroed: the norm reads over them, and the record that used the slab before may have filled them.
+// The sum of a record's gradient. The gaps between its tensors are zeroed before the step's first micro-batch, because
+// the norm reads them too, and the record that used the slab before may have written there.
 float* StepProgram::sum_of(const Action& a, const Operands& operands, int64_t nth, int64_t record, Stream& stream) {
   float* sum = operands.at<float>(Operand::sum, nth);
   if (a.micro_batch > 0) return sum;

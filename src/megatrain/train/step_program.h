@@ -1,5 +1,5 @@
-// Connects engine and model: lays out a batch for the device, runs the phases that the pipeline calls for, gathers
-// rows of lookup tables, and feeds the updater.
+// Connects the engine to the model: lays out a batch for the device, runs the phases that the pipeline calls for,
+// gathers rows of lookup tables, and feeds the updater.
 #pragma once
 
 #include <array>
@@ -33,13 +33,13 @@ struct OptimStep {
 
 class StepProgram : public StepHandler {
  public:
-  // All arguments must outlive it. `staged` holds a step's inputs on the host. Everything else, records included, it
-  // reaches only through what an action declares.
+  // All arguments must outlive the program. `staged` holds a step's inputs on the host. The program accesses all other
+  // memory, records included, only through the operands that an action declares.
   StepProgram(const Model& model, Ops& ops, const Workload& workload, const Plan& plan, Updater& updater,
               int32_t* staged);
 
-  // Fills the staging buffers for the next step to be issued. `sequence` alternates between two sets of host tables, so
-  // that the previous step may still be updating.
+  // Fills the staging buffers for the next step to be issued. Consecutive values of `sequence` use two sets of host
+  // tables in turn, so that the previous step may still be updating.
   StepBytes prepare(const Batch& batch, int64_t sequence, const OptimStep& optim);
 
   void compute(const Action& action, const Operands& operands, Stream& stream) override;
@@ -54,7 +54,7 @@ class StepProgram : public StepHandler {
     std::vector<int32_t> touched;  // sorted distinct token ids
     OptimStep optim;
   };
-  // What the host knows about a staged micro-batch.
+  // Facts about a staged micro-batch that the host needs.
   struct Staged {
     int64_t documents = 0;
     int64_t longest = 0;
@@ -97,7 +97,7 @@ class StepProgram : public StepHandler {
   std::vector<Unpacking> unpacking_;             // indexed by record
   std::vector<Model::NumberedPhase> phases_;     // indexed by phase number
   int64_t first_trained_;                        // phase
-  std::vector<bool> rows_come_;  // by record: a table in host memory, of which the rows that a step touches are fetched
+  std::vector<bool> rows_come_;  // indexed by record: if it is a table, the rows that a step touches are fetched
   int32_t* staged_;
   std::array<Step, 2> steps_;
   std::vector<Staged> micro_batches_;   // of the step being issued

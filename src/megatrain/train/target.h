@@ -1,4 +1,4 @@
-// What `plan` and `bench` work on: a configuration, a Hugging Face directory, a config.json or a preset name. Weights
+// The target of `plan` or `bench`: a configuration, a Hugging Face directory, a config.json or a preset name. Weights
 // are never read.
 #pragma once
 
@@ -14,7 +14,8 @@ namespace megatrain {
 struct Target {
   TrainConfig config;
   ModelConfig model;
-  // Dtypes of the weights to train from, according to their files or else to config.json; empty: random weights.
+  // Dtypes of the weights from which training starts, according to their files or else to config.json. Empty: random
+  // weights.
   TensorTypes stored;
 };
 // Whether the name is that of a configuration rather than of a model.

@@ -118,7 +118,7 @@ StepReport Trainer::run(Pipeline& pipeline, const Batch& batch, const OptimStep&
   if (!pipeline.schedule().training) {
     evaluated_s_ += report.seconds;
   } else if (const double evaluated_s = std::exchange(evaluated_s_, 0); report.stall.seconds > evaluated_s) {
-    report.stall.seconds -= evaluated_s;  // the longest stall was between the steps
+    report.stall.seconds -= evaluated_s;  // the longest stall was between the steps and has the evaluations in it
   }
   return report;
 }

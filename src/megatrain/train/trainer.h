@@ -30,14 +30,14 @@ struct StepReport {
   int64_t correct = 0;                  // trained tokens whose label had the largest logit
   std::optional<RouterFigures> router;  // only for a training step of an MoE model
   double seconds = 0;                   // since the previous step's report, without evaluations in between
-  double paused_s = 0;                  // of these, spent on something else before the step was issued
+  double paused_s = 0;                  // the part of `seconds` spent on other work before the step was issued
   std::string paused_for = {};          // "the checkpoint"
   LaneSeconds lanes;
   Stall stall;
   int64_t h2d_bytes = 0, d2h_bytes = 0, disk_read_bytes = 0, disk_write_bytes = 0;
 
   double own_seconds() const { return seconds - paused_s; }
-  std::string bound_by() const;  // a lane's name: what bounds the step itself, whatever came before it
+  std::string bound_by() const;  // the name of the lane that bounds the step itself, without any pause before it
   // Records what the caller did between the previous step and this one, while the compute lane was idle.
   void add_pause(double pause_s, const std::string& what);
 };
@@ -47,7 +47,7 @@ class Trainer {
   // Allocates everything a step needs. Records are zero until they are filled.
   Trainer(Machine& machine, Model model, const OpsShape& ops_shape, const Workload& workload, const Plan& plan,
           int update_threads);
-  // For the configuration's model; `stored` must be what the workload was made with.
+  // For the configuration's model; `stored` must be the same as in the make_workload() call.
   Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& identity, const TensorTypes& stored,
           const OpsShape& ops_shape, const Workload& workload, const Plan& plan, int update_threads);
 
@@ -57,7 +57,7 @@ class Trainer {
   const DiskTier& disk() const { return disk_; }
 
   // One optimizer step. Returns when loss and norm are known; updates continue into the next step. Throws NonFiniteLoss
-  // if the loss or the norm is not finite (with clipping the state is then untouched). Throws Error(non_finite) if an
+  // if the loss or the norm is not finite; with clipping the state is then unchanged. Throws Error(non_finite) if an
   // earlier update made a weight or a moment infinite or NaN.
   StepReport step(const Batch& batch, const OptimStep& optim);
 
@@ -76,19 +76,19 @@ class Trainer {
   // (tokens of the step) 1 where the label has the largest logit; 0 elsewhere and at untrained tokens.
   std::vector<int32_t> correct_tokens(const Batch& batch);
 
-  // Waits until every update is done, so that all state is at the same step. Rethrows what a lane threw.
+  // Waits until every update is done, so that all state is at the same step. Rethrows any exception of a lane.
   void drain();
 
-  // Drains. Returns device memory that may be used freely until the next step or evaluation; no lane uses it. At least
-  // Workload::generation_bytes, or empty if that is 0.
+  // Drains. Returns device memory that no lane uses, and that the caller may use until the next step or evaluation. It
+  // has at least Workload::generation_bytes, and is empty if that is 0.
   std::span<std::byte> lend();
 
   // Drains. Throws Error(non_finite), naming step, layer and tensor, if the last updates were incomplete or made a
   // weight or a moment infinite or NaN. Such a state must not be saved.
   void settle();
 
-  // Drains, then calls look(record, gradient) with the last step's gradient of every record that the device updates, as
-  // the optimizer saw it. The updater's observer sees the others.
+  // Drains, then calls look(record, gradient) for every record that the device updates, with the last step's gradient
+  // as the optimizer saw it. The updater's observer sees the gradients of the other records.
   void device_gradients(const Updater::Observer& look);
 
  private:

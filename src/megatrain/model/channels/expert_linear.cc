@@ -28,7 +28,7 @@ bool goes_on(const ExpertLinear::Gradients& run, const LinearGradient& next, int
   return fits(run.weight, next.weight) && fits(run.bias, next.bias);
 }
 
-// The runs that include this expert: those in `open` that it extends, which are removed from there, and new ones.
+// The runs that include this expert: those in `open` that it extends, which are removed from `open`, and new ones.
 std::vector<ExpertLinear::Gradients> runs_with(const Linear& one, int64_t expert,
                                                std::vector<ExpertLinear::Gradients>& open) {
   std::vector<ExpertLinear::Gradients> runs;

@@ -13,7 +13,7 @@ namespace megatrain {
 
 class ExpertLinear {
  public:
-  // The experts of a record have the same tensors at equal distances.
+  // Requires that all experts of the record have the same tensors, at equal distances.
   ExpertLinear(const LayerLayout& record, int64_t experts, int weight, int bias);
 
   // The gradients of consecutive experts with the same trained tensors: some rows of the weight, or only the bias.

@@ -215,7 +215,8 @@ void Experts::backward_own(const Call& call, int64_t index, const View& x, const
                                               .gate = c_.gate,
                                               .grad_weights = w.grad_weights});
   if (own.gradients) {
-    // The bias sums weighted rows of dL/dy. For the matrix, the routing weights are already in the activations.
+    // The gradient of the bias sums weighted rows of dL/dy. For the matrix, the activations already have the routing
+    // weights in them, so the rows are unweighted.
     if (group.down.has_bias()) {
       group.down.backward_weight(own, rows, w.grad_rows, w.grad_act, ExpertLinear::Parts::bias);
       gather(own, rows, routing, grad_y, w.grad_rows);
@@ -243,7 +244,7 @@ std::unique_ptr<Channel::Work> Experts::carve_decode(Carver& carver, int64_t tok
   return w;
 }
 
-// From about twice as many choices as experts on, nearly every expert is chosen by some token.
+// With at least twice as many choices as experts, nearly every expert is chosen by some token, so all are fetched.
 bool Experts::decode_chooses(int64_t tokens) const { return tokens * c_.chosen < 2 * c_.count; }
 
 // Fetches only the experts that have rows.

@@ -2,10 +2,11 @@
 //
 //   y = residual + sum over the token's chosen experts of weight * expert(x)        x, y: (T, H)
 //
-// With one record of experts, all is computed in one part. With several, each is a group of experts and a part of the
-// phase: first the router, then one group after the other; the last completes y. The number of groups changes no bit
-// (ops/experts.h). The router's choices are kept for backward at every level. Everything else derived from them is
-// passed from part to part with the micro-batch. Gradients of frozen tensors are not computed.
+// With one record of experts, everything is computed in one part. With several, each record is a group of experts and a
+// part of the phase. The router comes first, then one group after the other; the last group completes y. The number of
+// groups does not change the result (ops/experts.h). The router's choices are kept for backward at every level. All
+// other data derived from them is handed from part to part with the micro-batch. Gradients of frozen tensors are not
+// computed.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +37,7 @@ class Experts final : public Channel {
   // `records` are the block's: the first has the router, each of the others a group of experts.
   Experts(const ExpertsConfig& config, DType dtype, std::span<const LayerLayout> records);
 
-  // Level `products` keeps nothing more: the experts' matmuls are recomputed at every level.
+  // Level `products` keeps no more than level 0, since the experts' matmuls are recomputed at every level.
   std::vector<std::string> keep_levels() const override { return {"products"}; }
   std::unique_ptr<Channel::Work> carve(const Space& space) const override;
   bool takes_all_tokens() const override { return true; }
@@ -62,7 +63,7 @@ class Experts final : public Channel {
     int64_t elements;  // of the record
     ExpertLinear gate_up, down;
   };
-  struct Routing;  // what the router chose, and where each pair's row is
+  struct Routing;  // the router's choices, and the row of each pair of a token and its expert
   struct Rows;     // buffers of a group's rows
   struct Work;
   enum Level : int64_t { matmuls = 1, everything };  // only `everything` keeps the router's logits

@@ -1,5 +1,5 @@
-// Gemma 3, text only: GeGLU, a scaled embedding, norms before and after attention and MLP with weights stored minus
-// one. Between global layers there are local ones, which have a sliding window and their own RoPE.
+// Gemma 3, text only: GeGLU, a scaled embedding, norms before and after attention and MLP. Files store the weights of
+// the norms minus one. Between global layers there are local ones, which have a sliding window and their own RoPE.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -149,7 +149,7 @@ std::vector<LlamaCpp::Key> gemma3_llama_cpp_keys(const ModelConfig& c) {
 Family gemma3_family() {
   return {.architecture = "Gemma3ForCausalLM",
           .model_type = "gemma3_text",
-          // The last one is written by transformers next to layer_types, and never read.
+          // transformers writes the last one next to layer_types, and never reads it.
           .fields = {"hidden_activation", "hidden_act", "query_pre_attn_scalar", "rope_local_base_freq",
                      "sliding_window_pattern", "attn_logit_softcapping", "final_logit_softcapping",
                      "use_bidirectional_attention", "_sliding_window_pattern"},

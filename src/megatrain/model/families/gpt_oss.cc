@@ -51,7 +51,8 @@ std::vector<int64_t> read_window(const ConfigReader& r, int64_t layers) {
   return window;
 }
 
-// Whether config.json says that the experts are stored in MXFP4. If there are weights, their names decide instead.
+// Whether config.json says that the experts are stored in MXFP4. If there are weights, their tensor names decide
+// instead.
 bool says_mxfp4(const ConfigReader& r) {
   constexpr const char* kField = "quantization_config";
   if (!r.has(kField)) return false;

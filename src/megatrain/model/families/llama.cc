@@ -1,4 +1,4 @@
-// Llama: two fields enable biases; no sliding window.
+// Llama: two fields of config.json enable biases; there is no sliding window.
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/families/families.h"
 #include "megatrain/model/rope_config.h"

@@ -30,8 +30,8 @@ std::vector<double> read_factors(const ConfigReader& r, const char* key, int64_t
   return factors;
 }
 
-// Merges rope_scaling with transformers 5's rope_parameters. Fields in both must be equal, as versions of transformers
-// prefer different ones.
+// Merges rope_scaling with transformers 5's rope_parameters. A field that is in both must be equal, because versions of
+// transformers differ in which one they prefer.
 json rope_object(const ConfigReader& r) {
   json rope = r.has("rope_scaling") ? r.at("rope_scaling") : json::object();
   for (const char* key :

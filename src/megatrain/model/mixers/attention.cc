@@ -86,7 +86,7 @@ Attention::Qkv Attention::split(const View& qkv) const {
           .v = qkv.slice_cols(s_.q_dim() + s_.kv_dim(), s_.kv_dim())};
 }
 
-// The runs within a range. `begin` is relative to the range's first token.
+// The runs within a range. Their `begin` is relative to the range's first token.
 std::vector<AngleRun> Attention::runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const {
   std::vector<AngleRun> runs;
   for (const AngleRun& run : angle_runs(micro_batch.documents, micro_batch.tokens, s_.rope.long_above())) {
@@ -124,7 +124,7 @@ struct Attention::Project {
   const float* tables;
 };
 
-// Returns what attention reads: q and k from `qkv`, v from `product`.
+// Returns the views that attention reads: q and k from `qkv`, v from `raw_qkv`.
 Attention::Qkv Attention::project(const Binding& at, const Project& a) const {
   qkv_.forward(at, a.x, {}, a.raw_qkv);
   const Qkv raw = split(a.raw_qkv), read = split(a.qkv);

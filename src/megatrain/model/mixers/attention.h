@@ -3,8 +3,8 @@
 //   q, k, v = rope(qk_norm(qkv(x)))       x: (T, H)   q: (T, heads * head_dim)   k, v: (T, kv_heads * head_dim)
 //   y = residual + out_scale o(attention(q, k, v))
 //
-// The record's layout decides which optional operands exist: biases, q/k norm, sinks. Gradients of frozen tensors are
-// not computed.
+// The record's layout decides which of the optional operands exist: biases, q/k norm, sinks. Gradients of frozen
+// tensors are not computed.
 #pragma once
 
 #include <cstdint>
