@@ -9,6 +9,7 @@
 #include "tests/ops/adamw_coded_check.h"
 #include "tests/ops/adamw_update_check.h"
 #include "tests/ops/cpu_fixture.h"
+#include "tests/ops/dropout_check.h"
 #include "tests/ops/expert_layer.h"
 #include "tests/ops/run_cases.h"
 #include "tests/ops/unpack_check.h"
@@ -63,6 +64,11 @@ void expect_close(const OpRun& cuda, const OpRun& cpu, DType dtype, const std::s
 TEST(CudaOps, PackedWeightsHaveTheBitsOfTheDecoder) {
   CudaFixture cuda;
   for (const UnpackCase& c : unpack_cases()) expect_unpacked(*cuda.device, *cuda.ops, *cuda.stream, c);
+}
+
+TEST(CudaOps, DropoutDropsWhatTheKeyNames) {
+  CudaFixture cuda;
+  for (const DropoutCase& c : dropout_cases()) expect_dropped(*cuda.device, *cuda.ops, *cuda.stream, c);
 }
 
 TEST(CudaOps, EveryCaseAgreesWithTheCpu) {

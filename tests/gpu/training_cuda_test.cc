@@ -5,7 +5,9 @@
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/verify.h"
+
 #include "tests/parity/parity.h"
+#include "tests/pipeline/adapter_check.h"
 #include "tests/pipeline/expert_groups_check.h"
 #include "tests/pipeline/lending_check.h"
 #include "tests/pipeline/non_finite_check.h"
@@ -42,6 +44,10 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaLongGolden, ::testing::ValuesIn(parity::gol
 
 TEST(CudaTables, OfLayersTrainUnderEveryRandomPlanToOneStateHash) {
   for (const tiny::Shape& shape : tiny::table_shapes()) tiny::expect_one_hash_with_tables(shape, "cuda", 12);
+}
+
+TEST(CudaAdapters, TrainUnderEveryRandomPlanToOneStateHash) {
+  for (const tiny::AdapterCase& c : tiny::adapter_cases()) tiny::expect_one_hash_with_adapters(c, "cuda", 4, 3);
 }
 
 TEST(CudaPacked, FrozenExpertsGiveTheHashOfUnpackedOnesUnderEveryPlan) {

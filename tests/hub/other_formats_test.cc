@@ -44,8 +44,7 @@ TEST_F(OtherFormats, AreAnsweredWithTheCommandThatHelps) {
   EXPECT_TRUE(has(of_model(folder), "model-q4.gguf is GGUF"));
   write("d/adapter_config.json", R"({"base_model_name_or_path": "Org/Base"})");
   const std::string adapter = of_model(folder + "/");
-  EXPECT_TRUE(
-      has(adapter, folder + " is an adapter (LoRA) of Org/Base, not a whole model; merge it first: python3 -c '"))
+  EXPECT_TRUE(has(adapter, folder + " is an adapter (LoRA) of Org/Base, not a whole model; model.adapter: "))
       << adapter;
   EXPECT_TRUE(has(adapter, "save_pretrained(sys.argv[2])' " + folder + " " + folder + "-merged, and give " + folder +
                                "-merged as the model"))

@@ -1,5 +1,5 @@
 // Patterns over tensor names, which of them are refused, and how frozen tensors change the layouts.
-#include "megatrain/model/freeze.h"
+#include "megatrain/model/train_rules.h"
 
 #include <algorithm>
 #include <map>
@@ -37,7 +37,7 @@ std::set<std::string> trained(const std::vector<LayerLayout>& layouts) {
   return names;
 }
 
-LayerLayout block(const FreezeRules& rules, bool bias = false) {
+LayerLayout block(const TrainRules& rules, bool bias = false) {
   return model_layouts(model(false, bias), DType::bf16, rules)[1];
 }
 
@@ -70,7 +70,7 @@ TEST(Freeze, OfBothListsATensorIsTrainedWhenTrainOnlyNamesItAndFreezeDoesNot) {
 }
 
 TEST(Freeze, RefusesWhatMatchesNothingAndWhatLeavesNothingToTrain) {
-  const auto refused = [](const FreezeRules& rules, std::initializer_list<std::string> parts, bool tied = false) {
+  const auto refused = [](const TrainRules& rules, std::initializer_list<std::string> parts, bool tied = false) {
     expect_error(ExitCode::bad_config, parts, [&] { model_layouts(model(tied), DType::bf16, rules); });
   };
   refused({.freeze = {"model.embed_token.weight"}}, {"freeze", "embed_token.weight", "model.embed_tokens.weight"});
@@ -103,9 +103,9 @@ TEST(FrozenLayout, GradientAndMomentsHoldTheTrainedTensorsAloneAndWeightsAllOfTh
 }
 
 TEST(FrozenLayout, RunsAndGapsCoverTheTrainedElementsOnce) {
-  for (const FreezeRules& rules :
-       {FreezeRules{}, FreezeRules{.freeze = {"*.k_proj.*"}}, FreezeRules{.train_only = {"*.v_proj.*", "*norm.weight"}},
-        FreezeRules{.freeze = {"*.q_proj.weight", "*.up_proj.*"}}}) {
+  for (const TrainRules& rules :
+       {TrainRules{}, TrainRules{.freeze = {"*.k_proj.*"}}, TrainRules{.train_only = {"*.v_proj.*", "*norm.weight"}},
+        TrainRules{.freeze = {"*.q_proj.weight", "*.up_proj.*"}}}) {
     const LayerLayout layout = block(rules);
     std::vector<int> state(static_cast<size_t>(layout.state_elements)), gap = state;
     std::map<int64_t, int64_t> weight_of;
@@ -135,7 +135,7 @@ TEST(FrozenLayout, RunsAndGapsCoverTheTrainedElementsOnce) {
 }
 
 TEST(FrozenLayout, LowBitsAreOfTensorsWhoseMasterIsWiderThanTheirSource) {
-  const FreezeRules rules{.freeze = {"*.k_proj.*", "*.down_proj.*", "*.o_proj.*"}};
+  const TrainRules rules{.freeze = {"*.k_proj.*", "*.down_proj.*", "*.o_proj.*"}};
   const LayerLayout kept = block(rules);
   EXPECT_EQ(kept.low_elements, kept.elements);
   TensorTypes stored;
@@ -169,7 +169,7 @@ TEST(FrozenLayout, LowBitsAreOfTensorsWhoseMasterIsWiderThanTheirSource) {
 }
 
 TEST(FrozenLayout, AFusedProductIsOneCallUnlessFreezingCutsIt) {
-  const auto calls = [](const FreezeRules& rules) {
+  const auto calls = [](const TrainRules& rules) {
     std::vector<std::array<int64_t, 4>> list;
     const Linear qkv(block(rules, true), BlockOperand::qkv, BlockOperand::qkv_bias);
     for (const LinearGradient& part : qkv.gradients())

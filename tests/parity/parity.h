@@ -25,7 +25,12 @@ namespace megatrain::parity {
 
 using Tensors = std::map<std::string, std::vector<float>>;
 
-inline std::string golden_path(const std::string& name) { return in_repository("tests/parity/goldens/") + name; }
+inline constexpr const char* kAdapterGoldens = "adapter_goldens/";
+
+// The folder of a model's golden, or of an adapter's, whose name begins with kAdapterGoldens.
+inline std::string golden_path(const std::string& name) {
+  return in_repository("tests/parity/" + std::string(name.starts_with(kAdapterGoldens) ? "" : "goldens/")) + name;
+}
 
 // The goldens with short sequences, or those with 8K tokens.
 inline std::vector<std::string> golden_names(bool long_sequences = false) {
@@ -36,6 +41,37 @@ inline std::vector<std::string> golden_names(bool long_sequences = false) {
   }
   std::sort(names.begin(), names.end());
   return names;
+}
+
+inline std::vector<std::string> adapter_golden_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(golden_path(kAdapterGoldens)))
+    names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The adapter of an expected.json.
+inline TrainConfig::Adapter adapter_of(const nlohmann::json& golden) {
+  const nlohmann::json& a = golden.at("adapter");
+  const auto modules = [&](const char* key) {
+    return a.at(key).is_string() ? std::vector<std::string>{a.at(key).get<std::string>()}
+                                 : a.at(key).get<std::vector<std::string>>();
+  };
+  const auto numbers = [&](const char* key) {
+    std::vector<std::pair<std::string, double>> list;
+    for (const auto& [pattern, number] : a.at(key).items()) list.emplace_back(pattern, number.get<double>());
+    return list;
+  };
+  return {.rank = a.at("rank"),
+          .alpha = a.at("alpha"),
+          .dropout = a.at("dropout"),
+          .targets = modules("targets"),
+          .exclude = modules("exclude"),
+          .rslora = a.at("rslora"),
+          .rank_pattern = numbers("rank_pattern"),
+          .alpha_pattern = numbers("alpha_pattern"),
+          .also_train = modules("also_train")};
 }
 
 inline Tensors read_tensors(const std::string& path) {
@@ -106,7 +142,13 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   TrainConfig config;
   config.device = variant.device;
   config.precision = variant.precision;
-  config.model.path = path + "/" + golden.at("model").get<std::string>();
+  if (golden.contains("base")) {
+    config.model.path = path + "/" + golden.at("base").get<std::string>();
+    config.model.adapter = path + "/adapter";
+    config.adapter = adapter_of(golden);
+  } else {
+    config.model.path = path + "/" + golden.at("model").get<std::string>();
+  }
   const nlohmann::json& data = golden.at("data");
   const auto file = [&](const char* key) {
     return data.contains(key) ? path + "/" + data.at(key).get<std::string>() : std::string();
@@ -137,8 +179,8 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   TokenData tokens(config, session.model().vocab);
 
   Outcome outcome;
-  const std::string dump_path =
-      ::testing::TempDir() + "/grads-" + name + variant.precision + variant.device + ".safetensors";
+  const std::string dump_path = ::testing::TempDir() + "/grads-" + name.substr(name.find('/') + 1) + variant.precision +
+                                variant.device + ".safetensors";
   for (int64_t step = 1; step <= (variant.steps > 0 ? variant.steps : config.steps); ++step) {
     std::unique_ptr<GradientDump> dump;
     if (step == 1) {
@@ -167,6 +209,7 @@ inline Outcome run_golden(const std::string& name, const Variant& variant) {
   trainer.drain();
   for (const LayerRecord& record : trainer.records()) {
     for (const TensorSpec& tensor : record.layout().tensors) {
+      if (golden.contains("base") && !tensor.trainable) continue;
       std::vector<float>& values = outcome.weights[tensor.name];
       values.resize(static_cast<size_t>(tensor.elements()));
       record.read_master(tensor, 0, tensor.elements(), values.data());

@@ -22,7 +22,7 @@ constexpr int64_t kFrozenSteps = 3;
 
 struct FreezeCase {
   const char* name;
-  FreezeRules freezing;
+  TrainRules freezing;
   Shape shape = {};
   Shape frozen() const {
     Shape with = shape;

@@ -69,7 +69,7 @@ inline void expect_lent_memory_may_change(const Shape& shape, const std::string&
 // As on a GPU: weights that do not live on the device are copied to it. None of its own memory is allocated.
 inline void expect_answers_in_lent_memory(const Shape& shape, const std::string& device_name, uint64_t plans) {
   const ModelConfig model = model_config(shape);
-  GeneratorOptions options = sample_options({.every = 1, .prompts = shape.prompts, .max_tokens = 8}, model, 12);
+  GeneratorOptions options = sample_options({.every = 1, .prompts = shape.prompts, .max_tokens = 8}, model, {}, 12);
   options.in_place = false;
   std::vector<GenerationRequest> requests;
   for (size_t i = 0; i < shape.prompts.size(); ++i)

@@ -12,7 +12,7 @@
 namespace megatrain::tiny {
 
 inline std::vector<Shape> packed_shapes() {
-  const FreezeRules experts{.freeze = {"*.experts.*"}};
+  const TrainRules experts{.freeze = {"*.experts.*"}};
   return {Shape{.layers = 4, .freezing = experts, .experts = 6, .mxfp4_experts = true, .mxfp4_source = true},
           Shape{.layers = 3,
                 .clip = false,

@@ -117,8 +117,8 @@ TEST(WaitingGradients, OfTheHostsBlocksMayWaitOnTheDeviceToo) {
 
 // With inputs on the device and on the host, with one sweep and two, and with frozen layers at the bottom.
 TEST(BoundaryEvery, ChangesNoBitAndTakesLessMemory) {
-  for (const FreezeRules& freezing :
-       {FreezeRules{}, FreezeRules{.freeze = {"model.embed_tokens.*", "model.layers.0.*"}}}) {
+  for (const TrainRules& freezing :
+       {TrainRules{}, TrainRules{.freeze = {"model.embed_tokens.*", "model.layers.0.*"}}}) {
     Tiny tiny({.layers = 7, .freezing = freezing});
     Plan plan = tiny.default_plan();
     const std::string expected = tiny.train(plan, kSteps);

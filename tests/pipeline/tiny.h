@@ -28,7 +28,7 @@ struct Shape {
   int64_t pad_id = -1;
   bool clip = true;
   std::string precision = "bf16";
-  FreezeRules freezing;
+  TrainRules freezing;
   std::string moments = "fp32";
   std::string master = "fp32";
   bool dumps = false;  // gradients on the device can be read after a step
@@ -84,6 +84,20 @@ inline TensorTypes source_types(const Shape& shape) {
   return types;
 }
 
+// The keys that ask for these adapters.
+inline TrainConfig::Adapter adapter_keys(const AdapterRules& rules) {
+  return {.rank = rules.rank,
+          .alpha = rules.alpha,
+          .dropout = rules.dropout,
+          .targets = rules.targets,
+          .exclude = rules.exclude,
+          .rslora = rules.rslora,
+          .init = rules.init == AdapterInit::gaussian ? "gaussian" : "kaiming",
+          .rank_pattern = rules.rank_pattern,
+          .alpha_pattern = rules.alpha_pattern,
+          .also_train = rules.also_train};
+}
+
 inline TrainConfig train_config(const Shape& shape, const std::string& device) {
   TrainConfig config;
   config.device = device;
@@ -100,6 +114,7 @@ inline TrainConfig train_config(const Shape& shape, const std::string& device) {
   config.dump.grads.all = shape.dumps;
   config.freeze = shape.freezing.freeze;
   config.train_only = shape.freezing.train_only;
+  config.adapter = adapter_keys(shape.freezing.adapter);
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{1} << 33;
   if (!shape.prompts.empty()) {
     config.sample = {.every = 1, .prompts = shape.prompts, .max_tokens = 8};
@@ -165,6 +180,8 @@ class Tiny {
     for_pieces(trainer->records(), 2, "drawing weights", [&](const TensorPiece& piece, float* values) {
       init_tensor(session_.model(), *piece.tensor, 7, piece.begin, piece.count, values);
       const bool packed = shape_.mxfp4_experts && is_experts(*piece.tensor);
+      if (piece.tensor->is_adapter())
+        return piece.record->write_master(*piece.tensor, piece.begin, piece.count, values);
       std::transform(values, values + piece.count, values, [&](float x) {
         return packed ? std::clamp(std::round(8 * x), -4.0f, 4.0f) / 8 : to_float(to_bf16(x));
       });

@@ -17,6 +17,7 @@
 #include "megatrain/model/load_weights.h"
 #include "megatrain/run/best_model.h"
 #include "megatrain/run/run_files.h"
+#include "megatrain/train/adapter_files.h"
 #include "megatrain/train/planned_machine.h"
 
 namespace megatrain {
@@ -33,6 +34,30 @@ ModelConfig read_config(const std::string& directory) {
   return parse_model_config(read_json_file(path), path);
 }
 
+// Whether it is a PEFT directory.
+bool is_adapter(const std::string& directory) { return fs::exists(directory + "/" + kAdapterFile); }
+
+std::optional<AdapterFile> adapter_of(const std::string& directory) {
+  if (!is_adapter(directory)) return {};
+  return read_adapter_file(directory);
+}
+
+// The directory of the model that the adapters belong to, or the model's own.
+std::string base_of(const std::string& directory, const std::optional<AdapterFile>& adapter) {
+  if (!adapter) return directory;
+  if (adapter->base.empty())
+    fail_input(
+        fmt::format("{0}/{1} names no base model, as its base had random weights; write the base's directory as "
+                    "base_model_name_or_path there",
+                    directory, kAdapterFile));
+  return find_model(adapter->base, ModelParts::weights);
+}
+
+// Where the tokenizer is: beside the adapters if they came with one.
+std::string text_directory(const std::string& directory, const std::string& base) {
+  return fs::exists(directory + "/tokenizer.json") && fs::exists(directory + "/config.json") ? directory : base;
+}
+
 }  // namespace
 
 std::vector<std::string> with_loaded_model_options(std::vector<std::string> options) {
@@ -41,6 +66,7 @@ std::vector<std::string> with_loaded_model_options(std::vector<std::string> opti
 }
 
 std::string model_directory(const std::string& given) {
+  if (is_adapter(given)) return given;
   const std::string name = find_model(given, ModelParts::weights);
   if (!fs::is_directory(name))
     fail_input(fmt::format("{} is not a directory; give a Hugging Face model directory or a run directory", name));
@@ -66,7 +92,11 @@ std::string model_directory(const std::string& given) {
 }
 
 LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, const std::string& verb)
-    : directory_(model_directory(name)), config_(read_config(directory_)), text_(ModelText::load(directory_)) {
+    : directory_(model_directory(name)),
+      adapter_(adapter_of(directory_)),
+      base_(base_of(directory_, adapter_)),
+      config_(read_config(base_)),
+      text_(ModelText::load(text_directory(directory_, base_))) {
   std::vector<std::string> overrides;
   for (const std::string option : kModelOptions) {
     if (const auto value = arguments.option(option)) overrides.push_back(option + "=" + *value);
@@ -78,7 +108,10 @@ LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, co
     dtype_ = config_.dtype == DType::f32 ? DType::f32 : DType::bf16;
     settings_.precision = dtype_ == DType::f32 ? "fp32" : "bf16";
   }
-  settings_.model.path = directory_;
+  settings_.model.path = base_;
+  if (!adapter_) return;
+  settings_.model.adapter = directory_;
+  settings_.adapter = adapter_->settings;
 }
 
 void LoadedModel::check(const Prompt& prompt, const std::string& where) const {
@@ -116,11 +149,13 @@ int64_t LoadedModel::device_memory() const {
   return budget - machine_.device->memory_used() - kLoadedLater;
 }
 
+AdapterRules LoadedModel::adapters() const { return adapter_rules(settings_.adapter); }
+
 void LoadedModel::load() {
-  check_weights(directory_, config_);
+  check_weights(base_, config_);
   verify_model_of_run(directory_);
   machine_ = open_machine(settings_.device, settings_.threads);
-  const std::vector<LayerLayout> layouts = weights_only(model_layouts(config_, dtype_));
+  const std::vector<LayerLayout> layouts = weights_only(model_layouts(config_, dtype_, {.adapter = adapters()}));
   for (const LayerLayout& layout : layouts) weight_bytes_ += layout.elements * dtype_bytes(dtype_);
   if (weight_bytes_ > host_memory_available()) {
     fail(ExitCode::cannot_fit,
@@ -131,7 +166,8 @@ void LoadedModel::load() {
   }
   load_start_s_ = now_s();
   records_ = make_records(*machine_.device, layouts, std::vector<Tier>(layouts.size(), Tier::host));
-  load_weights(directory_, records_, static_cast<int>(settings_.threads));
+  load_weights(base_, records_, static_cast<int>(settings_.threads));
+  if (adapter_) load_adapter(directory_, adapters(), records_, static_cast<int>(settings_.threads));
 }
 
 bool LoadedModel::fits(const GeneratorOptions& options) const {
@@ -152,7 +188,8 @@ Generator& LoadedModel::generator_for(const std::vector<Prompt>& prompts) {
   load();
   GeneratorOptions options{.max_context = context_of(prompts, config_.max_position),
                            .max_batch = std::clamp<int64_t>(static_cast<int64_t>(prompts.size()), 1, kMostAtOnce),
-                           .memory_bytes = device_memory()};
+                           .memory_bytes = device_memory(),
+                           .adapter = adapters()};
   while (options.max_batch > 1 && !fits(options)) options.max_batch /= 2;
   return make_generator(options);
 }
@@ -165,7 +202,8 @@ Generator& LoadedModel::generator_with(std::optional<int64_t> context, std::opti
   load();
   GeneratorOptions options{.max_context = context.value_or(std::min(config_.max_position, kDefaultContext)),
                            .max_batch = sequences.value_or(default_sequences),
-                           .memory_bytes = device_memory()};
+                           .memory_bytes = device_memory(),
+                           .adapter = adapters()};
   while (!sequences && options.max_batch > 1 && !fits(options)) options.max_batch /= 2;
   while (!context && options.max_context >= 2 * kLeastContext && !fits(options)) options.max_context /= 2;
   return make_generator(options);

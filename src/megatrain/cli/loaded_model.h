@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/config/adapter_file.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/config/config.h"
 #include "megatrain/generate/answer.h"
@@ -19,7 +20,8 @@ namespace megatrain {
 // The verb's own options plus those that LoadedModel reads.
 std::vector<std::string> with_loaded_model_options(std::vector<std::string> options);
 
-// A Hugging Face directory, a name in the Hugging Face cache, or the model of a finished run. Throws Error(bad_input).
+// A Hugging Face or PEFT directory, a name in the Hugging Face cache, or the model of a finished run. Throws
+// Error(bad_input).
 std::string model_directory(const std::string& given);
 
 class LoadedModel {
@@ -48,12 +50,15 @@ class LoadedModel {
 
  private:
   void check(const Prompt& prompt, const std::string& where) const;
+  AdapterRules adapters() const;
   int64_t device_memory() const;
   void load();
   bool fits(const GeneratorOptions& options) const;
   Generator& make_generator(const GeneratorOptions& options);
 
   std::string directory_;
+  std::optional<AdapterFile> adapter_;  // if the directory is a PEFT directory
+  std::string base_;                    // the directory of the weights
   ModelConfig config_;
   ModelText text_;
   TrainConfig settings_;

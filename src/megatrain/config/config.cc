@@ -12,6 +12,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/config/adapter_file.h"
 #include "megatrain/config/config_checks.h"
 #include "megatrain/config/config_file.h"
 #include "megatrain/config/config_keys.h"
@@ -64,6 +65,14 @@ int64_t default_micro_batch(int64_t batch, int64_t seq_len) {
   return most;
 }
 
+// Any key of the adapter asks for one, as a LoraConfig does.
+void settle_adapter_rank(TrainConfig& config, const GivenKeys& given) {
+  constexpr int64_t kRank = 8;
+  const bool any = std::ranges::any_of(
+      given.own, [&](const auto& key) { return key.first.starts_with("adapter.") && given.has_value(key.first); });
+  if (any && !given.has("adapter.rank") && config.adapter != TrainConfig::Adapter{}) config.adapter.rank = kRank;
+}
+
 void finish_dumps(TrainConfig& config, const GivenKeys& given) {
   TrainConfig::Dump& dump = config.dump;
   if (!dump.steps.empty() && !given.has("dump.grads") && !given.has("dump.state")) dump.grads = dump.state = dump.steps;
@@ -95,6 +104,8 @@ TrainConfig parse_config(const std::string& text, const std::string& name, const
   TrainConfig config = read_values(given);
   config.names = given.names;
   config.stage = given.stage;
+  settle_adapter_rank(config, given);
+  settle_adapter_keys(config, given);
   check_presence(config, given, needs);
   if (needs.data) settle_prepared_keys(config, given);  // before anything that depends on seq_len
   if (!given.has("micro_batch")) config.micro_batch = default_micro_batch(config.batch, config.seq_len);

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "megatrain/config/key_names.h"
@@ -32,8 +33,9 @@ struct DatasetChoice {
 
 struct TrainConfig {
   struct Model {
-    std::string path;    // Hugging Face directory
-    std::string config;  // config.json, for random weights; exactly one of the two is given
+    std::string path;     // Hugging Face directory
+    std::string config;   // config.json, for random weights; exactly one of the two is given
+    std::string adapter;  // a PEFT directory whose adapters are trained further; empty: new ones
     bool operator==(const Model&) const = default;
   };
   struct Data {
@@ -84,6 +86,18 @@ struct TrainConfig {
     double decay = 0.1;  // wsd: the fraction of steps at the end in which lr falls
     bool operator==(const Optim&) const = default;
   };
+  struct Adapter {     // LoRA; the keys mean what PEFT's LoraConfig means
+    int64_t rank = 0;  // 0: no adapters, all weights are trained
+    double alpha = 8;
+    double dropout = 0;
+    std::vector<std::string> targets = {"all-linear"};  // names of modules, or one regular expression
+    std::vector<std::string> exclude;
+    bool rslora = false;
+    std::string init = "kaiming";                                             // kaiming | gaussian
+    std::vector<std::pair<std::string, double>> rank_pattern, alpha_pattern;  // by regular expressions of modules
+    std::vector<std::string> also_train;                                      // names of modules trained whole
+    bool operator==(const Adapter&) const = default;
+  };
   struct Moe {                       // mixtures of experts
     std::optional<double> aux_loss;  // none: as in config.json
     double z_loss = 0;
@@ -133,6 +147,7 @@ struct TrainConfig {
   int64_t head_chunk = 0;  // tokens per chunk of the head; 0: chosen by size
   int64_t mlp_chunk = 0;   // tokens per pass through a block, except attention itself; 0: chosen by size
   Optim optim;
+  Adapter adapter;
   Moe moe;
   Eval eval;
   Sample sample;

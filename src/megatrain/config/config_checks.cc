@@ -86,6 +86,21 @@ void check_disk(const TrainConfig& config, const GivenKeys& given) {
     fail_config(fmt::format("{}: memory.nvme_force needs memory.nvme_path", given.origin("memory.nvme_force")));
 }
 
+// Adapters decide what is trained.
+void check_adapter(const TrainConfig& config, const GivenKeys& given) {
+  if (config.adapter.rank == 0) return;
+  for (const char* key : {"freeze", "train_only"})
+    if (given.has_value(key) && given.own.at(key).value.text != "none")
+      fail_config(
+          fmt::format("{}: both {} and adapter are given, but adapters freeze all weights; leave {} out, or name "
+                      "modules that are trained whole in adapter.also_train",
+                      given.origin(key), given.names(key), given.names(key)));
+  for (const auto& [module, rank] : config.adapter.rank_pattern)
+    if (rank != std::floor(rank))
+      fail_config(fmt::format("{}: the rank of {} is {}, expected a whole number", given.origin("adapter.rank_pattern"),
+                              module, rank));
+}
+
 }  // namespace
 
 void check_presence(const TrainConfig& config, const GivenKeys& given, const ConfigNeeds& needs) {
@@ -103,6 +118,7 @@ void check_presence(const TrainConfig& config, const GivenKeys& given, const Con
         fmt::format("{}: state.master is {}, which is about bf16 weights, and precision is fp32; leave state.master "
                     "out, or take precision: bf16",
                     given.origin("state.master"), config.state.master));
+  check_adapter(config, given);
   check_length(config, given, needs);
   check_datasets(config, given);
   if (!config.data.tokens.empty()) return;

@@ -57,6 +57,9 @@ std::vector<ConfigKey> model_keys() {
                "Hugging Face model directory to train. Give this or model.config.", MEGATRAIN_FIELD(model.path)),
       path_key("model.config", "config model.config_file",
                "A config.json: train that architecture from random weights.", MEGATRAIN_FIELD(model.config)),
+      path_key("model.adapter", "adapter_name_or_path lora_model_dir peft_model",
+               "A PEFT directory: train its adapters further. Default: new adapters, if adapter.rank is given.",
+               MEGATRAIN_FIELD(model.adapter)),
   };
 }
 
@@ -165,6 +168,38 @@ std::vector<ConfigKey> freeze_keys() {
           MEGATRAIN_FIELD(freeze)),
       patterns_key("train_only", "trainable trainable_modules unfrozen",
                    "Patterns as in freeze: a tensor that matches none of them is frozen.", MEGATRAIN_FIELD(train_only)),
+  };
+}
+
+std::vector<ConfigKey> adapter_keys() {
+  return {
+      integer_key("adapter.rank", "lora_rank lora_r r lora.r lora.rank", 0, 65536,
+                  "Train LoRA adapters of this rank instead of the weights; 0: train the weights. 8 if another key of "
+                  "adapter is given.",
+                  MEGATRAIN_FIELD(adapter.rank)),
+      real_key("adapter.alpha", "lora_alpha lora.alpha", {.least = 1e-6, .most = 1e6},
+               "What adapters add is multiplied by alpha / rank.", MEGATRAIN_FIELD(adapter.alpha)),
+      real_key("adapter.dropout", "lora_dropout lora.dropout", {.least = 0, .most = 1, .open = true},
+               "The share of an adapter's input that is dropped in training.", MEGATRAIN_FIELD(adapter.dropout)),
+      modules_key("adapter.targets", "target_modules lora_target lora_target_modules",
+                  "Modules with an adapter: ends of their names, or one regular expression for whole names. "
+                  "all-linear: every matmul of a layer but routers and experts.",
+                  MEGATRAIN_FIELD(adapter.targets)),
+      modules_key("adapter.exclude", "exclude_modules", "Modules without an adapter, written as in adapter.targets.",
+                  MEGATRAIN_FIELD(adapter.exclude)),
+      bool_key("adapter.rslora", "use_rslora", "Multiply by alpha / sqrt(rank) instead of alpha / rank.",
+               MEGATRAIN_FIELD(adapter.rslora)),
+      choice_key("adapter.init", "init_lora_weights", {"kaiming", "gaussian"},
+                 "How the first half of an adapter starts, as in PEFT; the second starts at zero.",
+                 MEGATRAIN_FIELD(adapter.init)),
+      module_numbers_key("adapter.rank_pattern", "rank_pattern", 1, 65536,
+                         "Ranks of some modules, by regular expressions for the ends of their names.",
+                         MEGATRAIN_FIELD(adapter.rank_pattern)),
+      module_numbers_key("adapter.alpha_pattern", "alpha_pattern", 1e-6, 1e6, "The same for alpha.",
+                         MEGATRAIN_FIELD(adapter.alpha_pattern)),
+      modules_key("adapter.also_train", "modules_to_save additional_target lora_modules_to_save",
+                  "Modules that are trained whole beside the adapters, by the ends of their names.",
+                  MEGATRAIN_FIELD(adapter.also_train)),
   };
 }
 
@@ -316,8 +351,8 @@ std::vector<ConfigKey> directory_keys() {
 std::vector<ConfigKey> make_keys() {
   std::vector<ConfigKey> keys;
   for (const auto group :
-       {model_keys, compute_keys, data_keys, step_keys, chunk_keys, freeze_keys, optim_keys, moe_keys, eval_keys,
-        sample_keys, state_keys, memory_keys, plan_keys, dump_keys, directory_keys}) {
+       {model_keys, compute_keys, data_keys, step_keys, chunk_keys, freeze_keys, adapter_keys, optim_keys, moe_keys,
+        eval_keys, sample_keys, state_keys, memory_keys, plan_keys, dump_keys, directory_keys}) {
     for (ConfigKey& key : group()) keys.push_back(std::move(key));
   }
   return keys;

@@ -322,6 +322,63 @@ ConfigKey texts_key(const char* name, const char* other_names, const char* help,
               }};
 }
 
+ConfigKey modules_key(const char* name, const char* other_names, const char* help,
+                      ConfigField<std::vector<std::string>> field) {
+  ConfigKey key = texts_key(name, other_names, help, field);
+  key.accepts = "names of modules ([q_proj, v_proj] or q_proj,v_proj), or one regular expression for whole names";
+  key.read = [field](TrainConfig& config, const ConfigText& value) {
+    std::vector<std::string>& modules = field(config);
+    modules.clear();
+    for (const auto& entries : value.items) {
+      if (entries.size() != 1 || !entries.begin()->first.empty() || entries.begin()->second.empty()) return false;
+      modules.push_back(entries.begin()->second);
+    }
+    if (value.null || !value.items.empty()) return true;
+    if (value.text.find_first_of("\\^$*+?()[]{}|") != std::string::npos) {  // a comma may be part of it
+      modules.push_back(value.text);
+      return true;
+    }
+    std::stringstream parts(value.text + ",");
+    for (std::string part; std::getline(parts, part, ',');) {
+      const size_t first = part.find_first_not_of(' '), last = part.find_last_not_of(' ');
+      if (first == std::string::npos) return false;
+      modules.push_back(part.substr(first, last + 1 - first));
+    }
+    return true;
+  };
+  return key;
+}
+
+ConfigKey module_numbers_key(const char* name, const char* other_names, double least, double most, const char* help,
+                             ConfigField<std::vector<std::pair<std::string, double>>> field) {
+  return {.name = name,
+          .other_names = other_names,
+          .accepts = "null or a number for each module, {q_proj: 16, \"layers.0.mlp.down_proj\": 32}",
+          .help = help,
+          .items = true,
+          .read =
+              [field, least, most](TrainConfig& config, const ConfigText& value) {
+                auto& numbers = field(config);
+                numbers.clear();
+                for (const auto& entries : value.items) {
+                  for (const auto& [module, text] : entries) {
+                    double number = 0;
+                    if (module.empty() || !read_number(text, number) || !(number >= least && number <= most))
+                      return false;
+                    numbers.emplace_back(module, number);
+                  }
+                }
+                return value.null || !value.items.empty();
+              },
+          .write =
+              [field](const TrainConfig& config) {
+                std::vector<std::string> entries;
+                for (const auto& [module, number] : value_of(field, config))
+                  entries.push_back(fmt::format("{{{}: {}}}", quoted(module), number));
+                return list_of(entries);
+              }};
+}
+
 ConfigKey datasets_key(const char* name, const char* other_names, const char* help,
                        ConfigField<std::vector<DatasetChoice>> field) {
   return {.name = name,

@@ -90,6 +90,14 @@ ConfigKey patterns_key(const char* name, const char* other_names, const char* he
 ConfigKey texts_key(const char* name, const char* other_names, const char* help,
                     ConfigField<std::vector<std::string>> field);
 
+// Names of modules, or one regular expression for whole names.
+ConfigKey modules_key(const char* name, const char* other_names, const char* help,
+                      ConfigField<std::vector<std::string>> field);
+
+// A number for each regular expression of modules: {"layers.0.q_proj": 32}. `most`: the largest number.
+ConfigKey module_numbers_key(const char* name, const char* other_names, double least, double most, const char* help,
+                             ConfigField<std::vector<std::pair<std::string, double>>> field);
+
 ConfigKey datasets_key(const char* name, const char* other_names, const char* help,
                        ConfigField<std::vector<DatasetChoice>> field);
 

@@ -88,6 +88,10 @@ std::string one_evaluation(const TrainConfig& c) {
              : "";
 }
 
+std::string no_adapter(const TrainConfig& c) {
+  return c.adapter.rank == 0 ? "adapter.rank is 0, so all weights are trained; give a rank, or leave it out" : "";
+}
+
 constexpr IdleRule kRules[] = {
     {"data.shuffle", file_order, "data.tokens", "false", true},
     {"data.packing", tokenised, "data.tokens"},
@@ -99,6 +103,15 @@ constexpr IdleRule kRules[] = {
     {"data.cache", tokenised, "data.tokens"},
     {"data.tokenizer", no_text, "data.tokens"},
     {"data.dtype", text_data, "data.train"},
+    {"adapter.alpha", no_adapter, "adapter.rank"},
+    {"adapter.dropout", no_adapter, "adapter.rank"},
+    {"adapter.targets", no_adapter, "adapter.rank"},
+    {"adapter.exclude", no_adapter, "adapter.rank"},
+    {"adapter.rslora", no_adapter, "adapter.rank"},
+    {"adapter.init", no_adapter, "adapter.rank"},
+    {"adapter.rank_pattern", no_adapter, "adapter.rank"},
+    {"adapter.alpha_pattern", no_adapter, "adapter.rank"},
+    {"adapter.also_train", no_adapter, "adapter.rank"},
     {"optim.min_lr", constant_rate, "optim.schedule", "0"},
     {"optim.decay", no_decay, "optim.schedule"},
     {"optim.warmup", long_warmup, "steps", "0", false, true},

@@ -9,6 +9,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/stored_tensors.h"
 
 namespace megatrain {
 
@@ -22,19 +23,21 @@ int64_t rounded(int64_t bytes) { return round_up(bytes, 256); }
 
 // Experts per record, from the first record of experts; 0 if there are none.
 int64_t experts_per_record(const ModelConfig& config, const std::vector<LayerRecord>& records) {
-  int64_t layer = 0;
-  while (layer < config.layers && !config.experts.in_layer(layer)) ++layer;
-  if (layer == config.layers) return 0;
-  // after the embedding, the dense layers and this layer's attention
-  const size_t first = static_cast<size_t>(layer + 2);
-  return std::ssize(records[first].layout().norm_parts());
+  if (config.experts.count == 0) return 0;
+  const auto has_experts = [](const LayerRecord& record) {
+    return !experts_prefix(record.layout().tensors.front().name).empty();
+  };
+  const auto first = std::ranges::find_if(records, has_experts);
+  return first == records.end() ? 0 : std::ssize(first->layout().norm_parts());
 }
 
 Model model_of(const ModelConfig& config, DType dtype, int64_t experts_per_record, const GeneratorOptions& options) {
-  return make_model(config, {.dtype = dtype,
-                             .tokens = std::max({options.chunk_tokens, options.max_batch, int64_t{1}}),
-                             .positions = options.max_context,
-                             .experts_per_record = experts_per_record});
+  return make_model(config,
+                    {.dtype = dtype,
+                     .tokens = std::max({options.chunk_tokens, options.max_batch, int64_t{1}}),
+                     .positions = options.max_context,
+                     .experts_per_record = experts_per_record},
+                    {.adapter = options.adapter});
 }
 
 Model model_of(const ModelConfig& config, const std::vector<LayerRecord>& records, const GeneratorOptions& options) {

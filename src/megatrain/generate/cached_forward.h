@@ -9,6 +9,7 @@
 
 #include "megatrain/generate/device_weights.h"
 #include "megatrain/generate/lent_memory.h"
+#include "megatrain/model/adapter.h"
 #include "megatrain/model/model.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/store/record.h"
@@ -24,6 +25,7 @@ struct GeneratorOptions {
   // Device memory to use first; it must outlive the generator. If it has GenerationNeed::bytes nothing else is needed;
   // if it has less, it is not used. The ops then already have their scratch.
   std::span<std::byte> lent = {};
+  AdapterRules adapter = {};  // the records have these adapters
 };
 
 // What generating needs at most, when it is not known where the weights will be.

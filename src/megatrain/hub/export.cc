@@ -19,6 +19,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kHeaderSlack = 256;  // length, metadata, padding
 constexpr const char* kPrevious = ".previous";
 constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kAdapterFile = "adapter_model.safetensors";
+constexpr const char* kAdapterConfig = "adapter_config.json";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 bool holds_only(const fs::path& directory, bool (*wanted)(const fs::directory_entry&)) {
@@ -45,12 +47,12 @@ bool is_own_template(const fs::directory_entry& entry) {
 
 bool is_own(const fs::directory_entry& entry) {
   const std::string name = without_partial_suffix(entry.path().filename().string());
-  const bool shard =
-      name.starts_with("model") && (name.ends_with(".safetensors") || name.ends_with(".safetensors.partial"));
+  const bool shard = (name.starts_with("model") || name.starts_with("adapter_model")) &&
+                     (name.ends_with(".safetensors") || name.ends_with(".safetensors.partial"));
   std::error_code ignored;
   if (name == kNamedTemplates && !entry.is_symlink(ignored)) return holds_only(entry.path(), is_own_template);
   return entry.is_regular_file(ignored) &&
-         (is_companion_name(name) || shard || name == kIndexFile || name == "config.json");
+         (is_companion_name(name) || shard || name == kIndexFile || name == "config.json" || name == kAdapterConfig);
 }
 
 bool holds_only_own_files(const std::string& directory) { return holds_only(directory, is_own); }
@@ -108,6 +110,7 @@ void make_partial(PartialPath& partial) {
 // Writes config.json, the tokenizer and templates. Returns the names of the copied files.
 std::vector<std::string> write_small_files(const ExportRequest& request, const std::string& into) {
   write_text_file(into + "/config.json", request.config_json);
+  if (!request.adapter_json.empty()) write_text_file(into + "/" + kAdapterConfig, request.adapter_json);
   std::vector<std::string> copied;
   const bool own_template = !request.chat_template.empty();
   if (own_template) {
@@ -172,7 +175,8 @@ void ModelExport::open_shards() {
   int64_t bytes = kHeaderSlack;
   for (const TensorDeclaration& tensor : request_.tensors) {
     const int64_t takes = tensor.bytes() + header_entry_bytes(tensor);
-    if (!shards.back().empty() && bytes + takes > request_.max_shard_bytes) {
+    const bool whole = !request_.adapter_json.empty();  // PEFT knows no shards
+    if (!whole && !shards.back().empty() && bytes + takes > request_.max_shard_bytes) {
       shards.emplace_back();
       bytes = kHeaderSlack;
     }
@@ -184,8 +188,10 @@ void ModelExport::open_shards() {
     report_.tensor_bytes += tensor.bytes();
   }
   for (size_t i = 0; i < shards.size(); ++i) {
-    report_.shards.push_back(
-        shards.size() == 1 ? kSingleFile : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
+    report_.shards.push_back(!request_.adapter_json.empty() ? kAdapterFile
+                             : shards.size() == 1
+                                 ? kSingleFile
+                                 : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
     shards_.push_back(std::make_unique<SafetensorsWriter>(partial_.path() + "/" + report_.shards.back(),
                                                           std::move(shards[i]),
                                                           std::map<std::string, std::string>{{"format", "pt"}}));

@@ -24,6 +24,8 @@ struct ExportRequest {
   std::string source_directory;            // copy its companions (companions.h); empty: none
   std::string chat_template;  // contents of chat_template.jinja, then the only template; empty: the source's own
   int64_t max_shard_bytes = kMaxShardBytes;  // size of a file; only a single larger tensor may exceed it
+  // Contents of adapter_config.json: the tensors are adapters, and go into one file as PEFT names it. Empty: a model.
+  std::string adapter_json = {};
 };
 
 struct ExportReport {

@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kAdapter = "adapter_model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
 bool exists(const std::string& path) {
@@ -88,6 +89,8 @@ ModelFiles::ModelFiles(const std::string& path) : path_(path) {
     files_.emplace_back(single);
   } else if (const std::string index = (fs::path(path) / kIndex).string(); exists(index)) {
     open_index(index);
+  } else if (const std::string adapter = (fs::path(path) / kAdapter).string(); exists(adapter)) {
+    files_.emplace_back(adapter);
   } else {
     fail_without_weights(path);
   }

@@ -12,7 +12,8 @@ namespace megatrain {
 
 class ModelFiles {
  public:
-  // A directory with model.safetensors or model.safetensors.index.json, or the path of one .safetensors file.
+  // A directory with model.safetensors, model.safetensors.index.json or else adapter_model.safetensors, or the path of
+  // one .safetensors file.
   explicit ModelFiles(const std::string& path);
 
   const std::string& path() const { return path_; }

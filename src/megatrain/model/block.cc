@@ -24,6 +24,7 @@ struct Block::Work {
   View grad_behind;          // (C, H) gradient of a branch's output before its post-norm
   View grad_normed;          // (C, H)
   View channel_grad_normed;  // (C, H), or (T, H) if channels take all tokens
+  std::byte* adapters{};     // AdapterBinding::scratch
 };
 
 BlockShape block_shape(const ModelConfig& config, const ModelShape& shape) {
@@ -40,12 +41,13 @@ std::vector<TokenRange> BlockShape::ranges() const {
   return list;
 }
 
-Block::Block(const BlockShape& shape, const LayerLayout& record, Mixers mixers, Channels channels)
+Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, Channels channels)
     : s_(shape),
-      mixer_norm_(record, BlockOperand::input_norm, shape.norm),
-      behind_mixers_(record, BlockOperand::o_norm, shape.norm),
-      channel_norm_(record, BlockOperand::post_norm, shape.norm),
-      behind_channels_(record, BlockOperand::down_norm, shape.norm),
+      adapters_(from.adapters ? *from.adapters : LayerLayout()),
+      mixer_norm_(from.record, BlockOperand::input_norm, shape.norm),
+      behind_mixers_(from.record, BlockOperand::o_norm, shape.norm),
+      channel_norm_(from.record, BlockOperand::post_norm, shape.norm),
+      behind_channels_(from.record, BlockOperand::down_norm, shape.norm),
       mixers_(std::move(mixers)),
       channels_(std::move(channels)) {
   for (const auto& channel : channels_) {
@@ -154,16 +156,17 @@ std::vector<KeepLevel> Block::keep_levels() const {
 
 std::vector<int64_t> Block::records() const {
   std::vector<int64_t> list;
-  for (int64_t r = 0; r <= mixer_records_ + channel_records_; ++r) list.push_back(r);
+  for (int64_t r = 0; r < first_channel_record() + channel_records_ + (has_adapters() ? 1 : 0); ++r) list.push_back(r);
   return list;
 }
 
 std::vector<std::vector<int64_t>> Block::parts() const {
   if (!in_parts()) return {records()};
   const std::vector<int64_t> all = records();
-  const auto behind_mixers = all.begin() + 1 + mixer_records_;
-  std::vector<std::vector<int64_t>> list = {{all.begin(), behind_mixers}};
-  for (auto record = behind_mixers; record != all.end(); ++record) list.push_back({*record});
+  const auto first = all.begin() + first_channel_record(), behind = first + channel_records_;
+  std::vector<std::vector<int64_t>> list = {{all.begin(), first}};
+  list.front().insert(list.front().end(), behind, all.end());
+  for (auto record = first; record != behind; ++record) list.push_back({*record});
   return list;
 }
 
@@ -198,6 +201,7 @@ Block::Work Block::carve(const Level& level, const Space& space) const {
   if (behind_mixers_.exists() || behind_channels_.exists())
     w.grad_behind = space.work.view(s_.dtype, s_.chunk, s_.hidden);
   w.grad_normed = space.work.view(s_.dtype, s_.chunk, s_.hidden);
+  w.adapters = carve_adapters(space.work, channels_take_all_ ? s_.tokens : s_.chunk);
   if (!channels_.empty()) {
     w.channel_normed = rows(everything, all);
     w.channel_inv_rms = space.chunked(everything, DType::f32, 1, all);
@@ -223,6 +227,10 @@ Block::Bytes Block::bytes(const Level& level, bool backward) const {
   Carver work(nullptr), part(nullptr), carrying(nullptr), keeping(nullptr);
   carve(level, {s_.tokens, s_.chunk, level.own, work, part, in_parts() ? carrying : work, keeping, backward});
   return {std::max(work.bytes(), part.bytes()), carrying.bytes(), keeping.bytes()};
+}
+
+std::byte* Block::carve_adapters(Carver& carver, int64_t tokens) const {
+  return has_adapters() ? carver.array<std::byte>(adapter_scratch_bytes(adapters_, tokens)) : nullptr;
 }
 
 int64_t Block::workspace_bytes() const { return bytes(levels_.front(), false).workspace; }
@@ -278,10 +286,22 @@ std::vector<Binding> Block::own_of_mixers(const Binding& first, std::span<std::b
   return list;
 }
 
+// The adapters are the last record of the first part, which alone computes with them.
+AdapterBinding Block::adapters_of(int64_t part, std::span<std::byte* const> weights, std::span<float* const> gradients,
+                                  const MicroBatchView& micro_batch, const Work& work) const {
+  if (!has_adapters() || part > 0) return {};
+  return {.weights = weights.back(),
+          .gradients = gradients.empty() ? nullptr : gradients.back(),
+          .scratch = work.adapters,
+          .random = micro_batch.random};
+}
+
 Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
-  const Binding at{ops, stream, a.weights.front()};
+  Work work = carve(a.workspace, a.between_parts, level(a.keep), a.kept, a.kept != nullptr);
+  Binding at{ops, stream, a.weights.front()};
+  at.adapter = adapters_of(a.part, a.weights, {}, a.micro_batch, work);
   return {.at = at,
-          .own = {ops, stream, a.weights.back()},
+          .own = {ops, stream, a.weights[own_record(a.part)]},
           .own_of_mixers = own_of_mixers(at, a.weights),
           .x = a.x,
           .micro_batch = a.micro_batch,
@@ -290,14 +310,17 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
           .shared = a.shared,
           .router_counts = a.router_counts,
           .router = {},
-          .work = carve(a.workspace, a.between_parts, level(a.keep), a.kept, a.kept != nullptr)};
+          .work = std::move(work)};
 }
 
 Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
   const bool grads = !a.weight_grads.empty();  // recompute() has none
-  const Binding at{ops, stream, a.weights.front(), grads ? a.weight_grads.front() : nullptr, a.accumulate};
+  Work work = carve(a.workspace, a.between_parts, level(a.keep), a.kept, true);
+  Binding at{ops, stream, a.weights.front(), grads ? a.weight_grads.front() : nullptr, a.accumulate};
+  at.adapter = adapters_of(a.part, a.weights, a.weight_grads, a.micro_batch, work);
+  const size_t own = own_record(a.part);
   return {.at = at,
-          .own = {ops, stream, a.weights.back(), grads ? a.weight_grads.back() : nullptr, a.accumulate},
+          .own = {ops, stream, a.weights[own], grads ? a.weight_grads[own] : nullptr, a.accumulate},
           .own_of_mixers = own_of_mixers(at, a.weights, a.weight_grads),
           .x = a.x,
           .micro_batch = a.micro_batch,
@@ -306,7 +329,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
           .shared = a.shared,
           .router_counts = nullptr,
           .router = a.router,
-          .work = carve(a.workspace, a.between_parts, level(a.keep), a.kept, true)};
+          .work = std::move(work)};
 }
 
 // The residual stream between the branches. Without mixers it is x; without channels it is y.
@@ -321,7 +344,7 @@ void Block::mix(const Pass& p, bool run_mix) const {
   for (const TokenRange& range : s_.ranges()) {
     const View normed = p.work.normed.at(range);
     mixer_norm_.forward(p.at, p.x.slice_rows(range.begin, range.count), normed, p.work.inv_rms + range.begin);
-    for (size_t i = 0; i < mixers_.size(); ++i) mixers_[i]->in(p.at, p.mixer(i), range, normed);
+    for (size_t i = 0; i < mixers_.size(); ++i) mixers_[i]->in(p.at.at(range), p.mixer(i), range, normed);
   }
   for (size_t i = 0; run_mix && i < mixers_.size(); ++i) mixers_[i]->mix(p.at, p.mixer(i));
 }
@@ -332,7 +355,7 @@ void Block::sum_mixers(const Pass& p, const TokenRange& range, const View& h) co
   const bool behind = behind_mixers_.exists();
   const View sum = behind ? p.work.mixed.at(range) : h;
   for (size_t i = 0; i < mixers_.size(); ++i)
-    mixers_[i]->out(p.at, p.mixer(i), range, i > 0 ? sum : behind ? View{} : residual, sum);
+    mixers_[i]->out(p.at.at(range), p.mixer(i), range, i > 0 ? sum : behind ? View{} : residual, sum);
   if (behind) behind_mixers_.forward(p.at, sum, h, p.work.mixed_inv_rms + range.begin, residual);
 }
 
@@ -346,7 +369,11 @@ void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, 
   for (size_t i = 0; i < channels_.size(); ++i) reads = reads || channels_[i]->reads_input_again(p.level.channels[i]);
   if (reads) channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
   for (size_t i = 0; i < channels_.size(); ++i)
-    channels_[i]->forward(p.at, p.channel(i, range), normed, i > 0 ? sum : behind ? View{} : h, sum, repeated);
+    channels_[i]->forward(p.at.at(range), p.channel(i, range), normed,
+                          i > 0    ? sum
+                          : behind ? View{}
+                                   : h,
+                          sum, repeated);
   if (behind) behind_channels_.forward(p.at, sum, part, p.work.behind_inv_rms.at(range).as<float>(), h);
 }
 
@@ -378,7 +405,7 @@ void Block::recompute_channels(const Pass& p, const TokenRange& range) const {
   const View normed = p.work.channel_normed.at(range);
   if (p.level.own < everything)
     channel_norm_.forward(p.at, h_of(p, range, {}), normed, p.work.channel_inv_rms.at(range).as<float>());
-  for (size_t i = 0; i < channels_.size(); ++i) channels_[i]->recompute(p.at, p.channel(i, range), normed);
+  for (size_t i = 0; i < channels_.size(); ++i) channels_[i]->recompute(p.at.at(range), p.channel(i, range), normed);
 }
 
 void Block::recompute(Ops& ops, Stream& stream, const Backward& a) const {
@@ -482,6 +509,7 @@ struct Block::DecodeWork {
   View normed;       // (T, H)
   float* inv_rms{};  // (T) never read
   View sum;          // (T, H) output of a branch that has a post-norm
+  std::byte* adapters{};
   std::vector<std::unique_ptr<Mixer::Work>> mixers;
   std::vector<std::unique_ptr<Channel::Work>> channels;
 };
@@ -491,6 +519,7 @@ Block::DecodeWork Block::carve_decode(Carver& carver, int64_t tokens) const {
   w.normed = carver.view(s_.dtype, tokens, s_.hidden);
   w.inv_rms = carver.array<float>(tokens);
   if (behind_mixers_.exists() || behind_channels_.exists()) w.sum = carver.view(s_.dtype, tokens, s_.hidden);
+  w.adapters = carve_adapters(carver, tokens);
   for (const auto& mixer : mixers_) w.mixers.push_back(mixer->carve_decode(carver, tokens));
   for (const auto& channel : channels_) w.channels.push_back(channel->carve_decode(carver, tokens));
   return w;
@@ -513,7 +542,8 @@ bool Block::cache_rewinds() const {
 }
 
 bool Block::decode_chooses(int64_t record, int64_t tokens) const {
-  return record > mixer_records_ && channels_[0]->decode_chooses(tokens);
+  return record >= first_channel_record() && record < first_channel_record() + channel_records_ &&
+         channels_[0]->decode_chooses(tokens);
 }
 
 // From x to h, which is written to args.y.
@@ -546,15 +576,16 @@ void Block::decode_channels(const Binding& at, const Decode& a, const DecodeWork
   const View sum = behind ? w.sum : a.y;
   channel_norm_.forward(at, h, w.normed, w.inv_rms);
   for (size_t i = 0; i < channels_.size(); ++i) {
-    Channel::Decode decode{.work = *w.channels[i],
-                           .x = w.normed,
-                           .residual = i > 0    ? sum
-                                       : behind ? View{}
-                                                : h,
-                           .y = sum,
-                           .own = a.weights.subspan(static_cast<size_t>(1 + mixer_records_)),
-                           .fetch = {}};
-    if (a.fetch) decode.fetch = [&](int64_t own, const auto& wanted) { a.fetch(1 + mixer_records_ + own, wanted); };
+    Channel::Decode decode{
+        .work = *w.channels[i],
+        .x = w.normed,
+        .residual = i > 0    ? sum
+                    : behind ? View{}
+                             : h,
+        .y = sum,
+        .own = a.weights.subspan(static_cast<size_t>(first_channel_record()), static_cast<size_t>(channel_records_)),
+        .fetch = {}};
+    if (a.fetch) decode.fetch = [&](int64_t own, const auto& wanted) { a.fetch(first_channel_record() + own, wanted); };
     channels_[i]->decode(at, decode);
   }
   if (behind) behind_channels_.forward(at, sum, a.y, w.inv_rms, h);
@@ -563,7 +594,8 @@ void Block::decode_channels(const Binding& at, const Decode& a, const DecodeWork
 void Block::decode(Ops& ops, Stream& stream, const Decode& a) const {
   Carver carver(a.workspace);
   const DecodeWork w = carve_decode(carver, a.tokens.tokens);
-  const Binding at{ops, stream, a.weights.front()};
+  Binding at{ops, stream, a.weights.front()};
+  if (has_adapters()) at.adapter = {.weights = a.weights.back(), .scratch = w.adapters};
   if (!mixers_.empty()) decode_mixers(at, a, w);
   if (!channels_.empty()) decode_channels(at, a, w);
 }

@@ -14,8 +14,8 @@
 // levels, and ends with "everything". With several mixers (or channels), the longest of their lists gives the names.
 //
 // The block's first record has the weights of both branches. After it come the mixers' own records, then a channel's
-// own records (experts). If a channel has several records, the phase runs in parts: first everything else, then one
-// part per record of the channel.
+// own records (experts), then the adapters. If a channel has several records, the phase runs in parts: first everything
+// else, then one part per record of the channel.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "megatrain/model/channel.h"
+#include "megatrain/model/linear.h"
 #include "megatrain/model/mixer.h"
 #include "megatrain/model/norm.h"
 
@@ -44,7 +45,7 @@ class Block final : public Phase {
  public:
   using Mixers = std::vector<std::unique_ptr<const Mixer>>;
   using Channels = std::vector<std::unique_ptr<const Channel>>;
-  Block(const BlockShape& shape, const LayerLayout& record, Mixers mixers, Channels channels);
+  Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, Channels channels);
 
   std::vector<int64_t> records() const override;
   std::vector<std::vector<int64_t>> parts() const override;
@@ -91,12 +92,21 @@ class Block final : public Phase {
   };
   struct DecodeWork;  // views of the workspace in generation
   bool in_parts() const { return channel_records_ > 1; }
+  int64_t first_channel_record() const { return 1 + mixer_records_; }
+  bool has_adapters() const { return !adapters_.tensors.empty(); }
+  std::byte* carve_adapters(Carver& carver, int64_t tokens) const;  // AdapterBinding::scratch
   Bytes bytes(const Level& level, bool backward) const;
   Work carve(const Level& level, const Space& space) const;
   Work carve(std::byte* workspace, std::byte* between_parts, const Level& level, std::byte* kept, bool backward) const;
   DecodeWork carve_decode(Carver& carver, int64_t tokens) const;
   std::vector<Binding> own_of_mixers(const Binding& first, std::span<std::byte* const> weights,
                                      std::span<float* const> gradients = {}) const;
+  AdapterBinding adapters_of(int64_t part, std::span<std::byte* const> weights, std::span<float* const> gradients,
+                             const MicroBatchView& micro_batch, const Work& work) const;
+  // Where a part finds the channel's record that it works on, among the records of the part.
+  size_t own_record(int64_t part) const {
+    return part == 0 && channel_records_ == 1 ? static_cast<size_t>(first_channel_record()) : 0;
+  }
   Pass begin(Ops& ops, Stream& stream, const Forward& args) const;
   Pass begin(Ops& ops, Stream& stream, const Backward& args) const;
   View h_of(const Pass& pass, const TokenRange& range, const View& y) const;
@@ -114,6 +124,7 @@ class Block final : public Phase {
   void decode_channels(const Binding& at, const Decode& args, const DecodeWork& work) const;
 
   BlockShape s_;
+  LayerLayout adapters_;  // without tensors: there are none
   Norm mixer_norm_, behind_mixers_, channel_norm_, behind_channels_;
   Mixers mixers_;
   Channels channels_;

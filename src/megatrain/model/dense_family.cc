@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/adapter.h"
 #include "megatrain/model/block.h"
 #include "megatrain/model/block_operand.h"
 #include "megatrain/model/channels/mlp.h"
@@ -240,26 +241,26 @@ std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& c, int64_t
 }
 
 Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
-                           const LayerLayout& record) {
+                           const LinearTensors& from) {
   Block::Mixers mixers;
-  mixers.push_back(std::make_unique<Attention>(attention_sizes(config, shape, layer), record));
+  mixers.push_back(std::make_unique<Attention>(attention_sizes(config, shape, layer), from));
   return mixers;
 }
 
 std::vector<std::unique_ptr<const Phase>> one_block(const ModelConfig& config, const ModelShape& shape,
-                                                    const LayerLayout& record, Block::Mixers mixers,
+                                                    const LinearTensors& from, Block::Mixers mixers,
                                                     Block::Channels channels) {
   std::vector<std::unique_ptr<const Phase>> phases;
-  phases.push_back(std::make_unique<Block>(block_shape(config, shape), record, std::move(mixers), std::move(channels)));
+  phases.push_back(std::make_unique<Block>(block_shape(config, shape), from, std::move(mixers), std::move(channels)));
   return phases;
 }
 
 std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config, const ModelShape& shape,
                                                        int64_t layer, std::span<const LayerLayout> records) {
-  const LayerLayout& record = records.front();
+  const LinearTensors from(records.front(), adapters_among(records));
   Block::Channels channels;
-  channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, record, config.branch_scale));
-  return one_block(config, shape, record, attention_of(config, shape, layer, record), std::move(channels));
+  channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, from, config.branch_scale));
+  return one_block(config, shape, from, attention_of(config, shape, layer, from), std::move(channels));
 }
 
 bool windows_repeat(const ModelConfig& c, int64_t period) {

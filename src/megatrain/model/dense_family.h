@@ -47,9 +47,9 @@ std::vector<TensorSpec> attention_tensors(const ModelConfig& config, int64_t lay
 // attention_of() makes attention, the only mixer of a block. one_block() makes the phases of a layer that is one block,
 // given the layer's first record.
 Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
-                           const LayerLayout& record);
+                           const LinearTensors& from);
 std::vector<std::unique_ptr<const Phase>> one_block(const ModelConfig& config, const ModelShape& shape,
-                                                    const LayerLayout& record, Block::Mixers mixers,
+                                                    const LinearTensors& from, Block::Mixers mixers,
                                                     Block::Channels channels);
 
 // A dense block's tensors, which are in one record, and its phase.

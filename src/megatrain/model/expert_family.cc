@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/adapter.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/channels/experts.h"
 
@@ -104,10 +105,11 @@ std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& c, int64_
 
 std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& config, const ModelShape& shape,
                                                         int64_t layer, std::span<const LayerLayout> records) {
+  const LinearTensors from(records.front(), adapters_among(records));
   Block::Channels channels;
-  channels.push_back(std::make_unique<Experts>(config.experts, shape.dtype, records));
-  return one_block(config, shape, records.front(), attention_of(config, shape, layer, records.front()),
-                   std::move(channels));
+  channels.push_back(
+      std::make_unique<Experts>(config.experts, shape.dtype, records.first(records.size() - (from.adapters ? 1 : 0))));
+  return one_block(config, shape, from, attention_of(config, shape, layer, from), std::move(channels));
 }
 
 }  // namespace megatrain

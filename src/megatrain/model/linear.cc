@@ -1,6 +1,10 @@
 #include "megatrain/model/linear.h"
 
+#include <algorithm>
+
 #include "megatrain/base/error.h"
+#include "megatrain/base/stochastic.h"
+#include "megatrain/model/adapter.h"
 
 namespace megatrain {
 
@@ -14,10 +18,10 @@ bool follows(int64_t before, int64_t elements, int64_t here) {
 
 }  // namespace
 
-Linear::Linear(const LayerLayout& layout, int weight, int bias)
-    : weight_(find_operand(layout, weight)), bias_(find_operand(layout, bias)) {
-  const std::vector<const TensorSpec*> weights = operand_tensors(layout, weight),
-                                       biases = operand_tensors(layout, bias);
+Linear::Linear(const LinearTensors& from, int weight, int bias)
+    : weight_(find_operand(from.record, weight)), bias_(find_operand(from.record, bias)) {
+  const std::vector<const TensorSpec*> weights = operand_tensors(from.record, weight),
+                                       biases = operand_tensors(from.record, bias);
   ensure(biases.empty() || biases.size() == weights.size(), "a bias is cut as its weight is");
   int64_t begin = 0;
   bool extends = false;  // the last part ends where this tensor begins
@@ -37,6 +41,29 @@ Linear::Linear(const LayerLayout& layout, int weight, int bias)
       extends = true;
     }
   }
+  if (from.adapters) find_adapters(from, weight);
+}
+
+void Linear::find_adapters(const LinearTensors& from, int weight) {
+  int64_t begin = 0, first = 0;
+  for (const TensorSpec* tensor : operand_tensors(from.record, weight)) {
+    const AdapterPair pair = find_adapter(*from.adapters, tensor->name);
+    if (pair.a) {
+      const WeightOperand a = operand_of(*pair.a), b = operand_of(*pair.b);
+      adapters_.push_back({.begin = begin,
+                           .first = first,
+                           .a = a,
+                           .b = b,
+                           .scale = pair.b->adapter.scale,
+                           .dropout = pair.b->adapter.dropout,
+                           .name_hash = pair.a->name_hash()});
+      if (all_a_.rows == 0) all_a_ = a;
+      ensure(a.offset == all_a_.offset + first * a.cols, "the A halves of a weight's adapters lie back to back");
+      first += a.rows;
+    }
+    begin += tensor->rows;
+  }
+  all_a_.rows = first;
 }
 
 Linear::Linear(const WeightOperand& table)
@@ -58,6 +85,97 @@ Linear Linear::rows_at_start(int64_t count) const {
   return rows;
 }
 
+struct Linear::Inner {
+  View values;   // (T, R) x A^T
+  View grads;    // (T, R) the gradient of s (x A^T)
+  View dropped;  // (T, in) with dropout: the input of one adapter, or the gradient of one
+};
+
+namespace {
+
+// `inner`: the ranks of all adapters that read the same input, together.
+template <class Inner>
+void carve_inner_views(Carver& carver, Inner& views, DType dtype, int64_t rows, int64_t inner, int64_t in, bool drops) {
+  views.values = carver.view(dtype, rows, inner);
+  views.grads = carver.view(dtype, rows, inner);
+  if (drops) views.dropped = carver.view(dtype, rows, in);
+}
+
+}  // namespace
+
+int64_t adapter_scratch_bytes(const LayerLayout& adapters, int64_t rows) {
+  struct {
+    View values, grads, dropped;
+  } views;
+  int64_t most = 0, inner = 0;
+  int before = kNoOperand;
+  for (const TensorSpec& tensor : adapters.tensors) {
+    if (tensor.role != TensorRole::adapter_in) continue;
+    inner = (tensor.operand == before ? inner : 0) + tensor.rows;
+    before = tensor.operand;
+    Carver carver(nullptr);
+    carve_inner_views(carver, views, tensor.dtype, rows, inner, tensor.cols, tensor.adapter.dropout > 0);
+    most = std::max(most, carver.bytes());
+  }
+  return most;
+}
+
+Linear::Inner Linear::carve_inner(const Binding& at, const View& x) const {
+  Inner inner;
+  Carver carver(at.adapter.scratch);
+  carve_inner_views(carver, inner, x.dtype, x.rows, all_a_.rows, all_a_.cols, adapters_.front().dropout > 0);
+  return inner;
+}
+
+namespace {
+
+// The random numbers of one adapter's dropout in this call.
+uint64_t dropout_key(const StepRandom& random, uint64_t name_hash) {
+  uint64_t key = mix_key(random.seed, static_cast<uint64_t>(random.step));
+  key = mix_key(key, static_cast<uint64_t>(random.micro_batch));
+  return mix_key(key, name_hash);
+}
+
+}  // namespace
+
+// The input that an adapter multiplies.
+View Linear::dropped(const Binding& at, const Adapter& adapter, const Inner& inner, const View& x) const {
+  if (!drops(at)) return x;
+  at.ops.dropout(at.stream, {.x = x,
+                             .out = inner.dropped,
+                             .rate = adapter.dropout,
+                             .key = dropout_key(*at.adapter.random, adapter.name_hash),
+                             .first_row = at.adapter.first_token});
+  return inner.dropped;
+}
+
+// x A^T: one matmul for all adapters, unless each drops other elements of x.
+void Linear::reduce(const Binding& at, const Inner& inner, const View& x) const {
+  if (!drops(at)) {
+    at.ops.linear_forward(
+        at.stream,
+        {.x = x, .weight = all_a_.weight(at.adapter.weights), .bias = {}, .residual = {}, .out = inner.values});
+    return;
+  }
+  for (const Adapter& adapter : adapters_) {
+    at.ops.linear_forward(at.stream, {.x = dropped(at, adapter, inner, x),
+                                      .weight = adapter.a.weight(at.adapter.weights),
+                                      .bias = {},
+                                      .residual = {},
+                                      .out = inner.values.slice_cols(adapter.first, adapter.a.rows)});
+  }
+}
+
+// The gradient of x A^T, from that of the output.
+void Linear::reduce_gradient(const Binding& at, const Inner& inner, const View& grad_out) const {
+  for (const Adapter& adapter : adapters_) {
+    at.ops.linear_backward_input(at.stream, {.grad_out = grad_out.slice_cols(adapter.begin, adapter.b.rows),
+                                             .weight = adapter.b.weight(at.adapter.weights),
+                                             .grad_x = inner.grads.slice_cols(adapter.first, adapter.a.rows),
+                                             .scale = adapter.scale * scale_});
+  }
+}
+
 void Linear::forward(const Binding& at, const View& x, const View& residual, const View& out) const {
   at.ops.linear_forward(at.stream, {.x = x,
                                     .weight = weight_.weight(at.weights),
@@ -65,6 +183,18 @@ void Linear::forward(const Binding& at, const View& x, const View& residual, con
                                     .residual = residual,
                                     .out = out,
                                     .scale = scale_});
+  if (adapters_.empty()) return;
+  const Inner inner = carve_inner(at, x);
+  reduce(at, inner, x);
+  for (const Adapter& adapter : adapters_) {
+    const View part = out.slice_cols(adapter.begin, adapter.b.rows);
+    at.ops.linear_forward(at.stream, {.x = inner.values.slice_cols(adapter.first, adapter.a.rows),
+                                      .weight = adapter.b.weight(at.adapter.weights),
+                                      .bias = {},
+                                      .residual = part,
+                                      .out = part,
+                                      .scale = adapter.scale * scale_});
+  }
 }
 
 void Linear::backward_input(const Binding& at, const View& grad_out, const View& grad_x, bool add) const {
@@ -73,21 +203,65 @@ void Linear::backward_input(const Binding& at, const View& grad_out, const View&
                                            .grad_x = grad_x,
                                            .accumulate = add,
                                            .scale = scale_});
+  if (adapters_.empty()) return;
+  const Inner inner = carve_inner(at, grad_x);
+  reduce_gradient(at, inner, grad_out);
+  if (!drops(at)) {
+    at.ops.linear_backward_input(
+        at.stream,
+        {.grad_out = inner.grads, .weight = all_a_.weight(at.adapter.weights), .grad_x = grad_x, .accumulate = true});
+    return;
+  }
+  for (const Adapter& adapter : adapters_) {
+    at.ops.linear_backward_input(at.stream, {.grad_out = inner.grads.slice_cols(adapter.first, adapter.a.rows),
+                                             .weight = adapter.a.weight(at.adapter.weights),
+                                             .grad_x = inner.dropped});
+    at.ops.dropout(at.stream, {.x = inner.dropped,
+                               .out = grad_x,
+                               .rate = adapter.dropout,
+                               .key = dropout_key(*at.adapter.random, adapter.name_hash),
+                               .first_row = at.adapter.first_token,
+                               .accumulate = true});
+  }
 }
 
 void Linear::backward_weight(const Binding& at, const View& grad_out, const View& x) const {
-  if (!at.gradients) return;
-  const auto gradient = [&](int64_t offset, int64_t rows, int64_t cols) {
-    return offset < 0 ? View{} : matrix(at.gradients + offset, DType::f32, rows, cols);
+  const auto gradient = [](float* slab, int64_t offset, int64_t rows, int64_t cols) {
+    return offset < 0 ? View{} : matrix(slab + offset, DType::f32, rows, cols);
   };
   for (const LinearGradient& part : gradients_) {
+    if (!at.gradients) break;
     at.ops.linear_backward_weight(at.stream, {.grad_out = grad_out.slice_cols(part.begin, part.rows),
                                               .x = x,
-                                              .grad_weight = gradient(part.weight, part.rows, x.cols),
-                                              .grad_bias = gradient(part.bias, 1, part.rows),
+                                              .grad_weight = gradient(at.gradients, part.weight, part.rows, x.cols),
+                                              .grad_bias = gradient(at.gradients, part.bias, 1, part.rows),
                                               .accumulate = at.accumulate,
                                               .scale = scale_});
   }
+  if (adapters_.empty() || !at.adapter.gradients) return;
+  const Inner inner = carve_inner(at, x);
+  reduce(at, inner, x);
+  reduce_gradient(at, inner, grad_out);
+  for (const Adapter& adapter : adapters_) {
+    at.ops.linear_backward_weight(at.stream, {.grad_out = grad_out.slice_cols(adapter.begin, adapter.b.rows),
+                                              .x = inner.values.slice_cols(adapter.first, adapter.a.rows),
+                                              .grad_weight = adapter.b.gradient(at.adapter.gradients),
+                                              .grad_bias = {},
+                                              .accumulate = at.accumulate,
+                                              .scale = adapter.scale * scale_});
+    if (!drops(at)) continue;
+    at.ops.linear_backward_weight(at.stream, {.grad_out = inner.grads.slice_cols(adapter.first, adapter.a.rows),
+                                              .x = dropped(at, adapter, inner, x),
+                                              .grad_weight = adapter.a.gradient(at.adapter.gradients),
+                                              .grad_bias = {},
+                                              .accumulate = at.accumulate});
+  }
+  if (drops(at)) return;
+  at.ops.linear_backward_weight(at.stream, {.grad_out = inner.grads,
+                                            .x = x,
+                                            .grad_weight = all_a_.gradient(at.adapter.gradients),
+                                            .grad_bias = {},
+                                            .accumulate = at.accumulate});
 }
 
 }  // namespace megatrain

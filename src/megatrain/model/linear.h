@@ -1,11 +1,15 @@
 // A matmul with a weight of the record. Every one in a block, its router and the head goes through here. A Linear knows
-// the weight and its bias, which rows of them are trained, and a factor for its output. All multipliers of branches,
-// heads and inputs are such factors.
+// the weight and its bias, which rows of them are trained, a factor for its output, and the adapters that are added to
+// it. All multipliers of branches, heads and inputs are such factors.
 //
-//   out = scale x weight^T + bias + residual      x: (T, in)  out, residual: (T, out); with a scale there is no bias
+//   out = scale (x weight^T + adapters(x)) + bias + residual       with a scale there is no bias
+//   adapter(x) = s (dropout(x) A^T) B^T, added to the rows of the weight's tensor that it adapts
+//
+//   x: (T, in)   out, residual: (T, out)   A: (r, in)   B: (rows of the tensor, r)
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "megatrain/model/binding.h"
@@ -22,10 +26,22 @@ struct LinearGradient {
   int64_t bias = -1;
 };
 
+// The records in which a Linear finds its tensors.
+struct LinearTensors {
+  LinearTensors(const LayerLayout& of_record, const LayerLayout* of_adapters = nullptr)
+      : record(of_record), adapters(of_adapters) {}
+
+  const LayerLayout& record;
+  const LayerLayout* adapters;  // nullptr: the layer has none
+};
+
+// Bytes of AdapterBinding::scratch for calls of at most this many rows.
+int64_t adapter_scratch_bytes(const LayerLayout& adapters, int64_t rows);
+
 class Linear {
  public:
   Linear() = default;  // absent
-  Linear(const LayerLayout& layout, int weight, int bias = kNoOperand);
+  Linear(const LinearTensors& from, int weight, int bias = kNoOperand);
   // One trained tensor without a bias, anywhere in memory. It is frozen if Binding::gradients is null.
   explicit Linear(const WeightOperand& table);
   Linear times(double scale) const;
@@ -37,7 +53,7 @@ class Linear {
   // The fewest matmuls that compute all trained gradients: one if all of the weight's tensors are trained, none if all
   // are frozen.
   const std::vector<LinearGradient>& gradients() const { return gradients_; }
-  // Only `count` rows, which start at the beginning of their own slab.
+  // Only `count` rows, which start at the beginning of their own slab. Without adapters.
   Linear rows_at_start(int64_t count) const;
 
   void forward(const Binding& at, const View& x, const View& residual, const View& out) const;
@@ -46,8 +62,27 @@ class Linear {
   void backward_weight(const Binding& at, const View& grad_out, const View& x) const;
 
  private:
+  // The adapter of one of the weight's tensors. The A halves of all of them lie back to back and form one matrix.
+  struct Adapter {
+    int64_t begin;  // its tensor's first row in the weight: its first column in `out`
+    int64_t first;  // its first column in x A^T
+    WeightOperand a, b;
+    float scale;
+    float dropout;
+    uint64_t name_hash;
+  };
+  struct Inner;  // what adapters compute between their halves
+  void find_adapters(const LinearTensors& from, int weight);
+  bool drops(const Binding& at) const { return at.adapter.random && adapters_.front().dropout > 0; }
+  Inner carve_inner(const Binding& at, const View& x) const;
+  View dropped(const Binding& at, const Adapter& adapter, const Inner& inner, const View& x) const;
+  void reduce(const Binding& at, const Inner& inner, const View& x) const;
+  void reduce_gradient(const Binding& at, const Inner& inner, const View& grad_out) const;
+
   WeightOperand weight_, bias_;
   std::vector<LinearGradient> gradients_;
+  std::vector<Adapter> adapters_;
+  WeightOperand all_a_;  // the A halves of all adapters: (R, in)
   float scale_ = 1;
 };
 

@@ -34,6 +34,7 @@ void check_finite(const std::string& directory, const TensorPiece& piece, const 
 void log_unannounced_mxfp4(const ModelFiles& files, const std::vector<const LayerLayout*>& layouts) {
   for (const LayerLayout* layout : layouts) {
     for (const TensorSpec& tensor : layout->tensors) {
+      if (tensor.is_adapter()) continue;
       const TensorSource source = find_source(files, tensor);
       if (!source.scales) continue;
       const std::string config = files.path() + "/config.json";
@@ -55,7 +56,9 @@ void refuse_missing(const ModelFiles& files, const std::vector<const LayerLayout
   for (const LayerLayout* layout : layouts) {
     for (const TensorSpec& tensor : layout->tensors) {
       const std::string& name = tensor.name;
-      if (!tensor.stored.name.empty() || !experts_prefix(name).empty() || files.find(name) != nullptr) continue;
+      if (tensor.is_adapter() || !tensor.stored.name.empty() || !experts_prefix(name).empty() ||
+          files.find(name) != nullptr)
+        continue;
       if (++missing <= kNamed) names += (names.empty() ? "" : ", ") + name;
     }
   }
@@ -82,6 +85,7 @@ LoadReport match_weights(const ModelFiles& files, const std::vector<const LayerL
   std::set<std::string> used;
   for (const LayerLayout* layout : layouts) {
     for (const TensorSpec& tensor : layout->tensors) {
+      if (tensor.is_adapter()) continue;
       const TensorSource source = find_source(files, tensor);
       report.types[tensor.name] = source.type();
       for (const std::string& name : source.names()) used.insert(name);
@@ -105,6 +109,7 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
   log_unannounced_mxfp4(files, layouts);
   check_unused(files, report.unused, layouts.front()->tensors.front(), threads);
   for_pieces(records, threads, "loading the weights", [&](const TensorPiece& piece, float* scratch) {
+    if (piece.tensor->is_adapter()) return;
     const TensorSource source = find_source(files, *piece.tensor);
     read_source(source, *piece.tensor, piece.begin, piece.count, scratch);
     check_finite(directory, piece, scratch);

@@ -21,11 +21,16 @@ LayerLayout layout_of(std::vector<TensorSpec> tensors, DType dtype) {
   return make_layout(std::move(tensors));
 }
 
-// The tensors of each record of a layer.
+// The tensors of each record of a layer. Its adapters are the last one.
 std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, int64_t layer,
-                                                    int64_t experts_per_record) {
+                                                    const AdapterRules& adapter, int64_t experts_per_record) {
   std::vector<std::vector<TensorSpec>> lists = family_of(config).tensors(config, layer);
-  if (!config.experts.in_layer(layer)) return lists;
+  std::vector<TensorSpec> adapters = adapter_tensors(adapter, lists.front());
+  const auto with_adapters = [&](std::vector<std::vector<TensorSpec>> records) {
+    if (!adapters.empty()) records.push_back(std::move(adapters));
+    return records;
+  };
+  if (!config.experts.in_layer(layer)) return with_adapters(std::move(lists));
   const int64_t group = experts_per_record > 0 ? experts_per_record : config.experts.count;
   std::vector<std::vector<TensorSpec>> records = {std::move(lists.front())};
   for (int64_t expert = 0; expert < config.experts.count; ++expert) {
@@ -35,16 +40,16 @@ std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, i
       records.back().push_back(std::move(tensor));
     }
   }
-  return records;
+  return with_adapters(std::move(records));
 }
 
 }  // namespace
 
-std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, const FreezeRules& rules,
+std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, const TrainRules& rules,
                                        int64_t experts_per_record) {
   std::vector<LayerLayout> layouts = {layout_of(embedding_tensors(config), dtype)};
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    for (std::vector<TensorSpec>& record : record_tensors(config, layer, experts_per_record))
+    for (std::vector<TensorSpec>& record : record_tensors(config, layer, rules.adapter, experts_per_record))
       layouts.push_back(layout_of(std::move(record), dtype));
   }
   layouts.push_back(layout_of(head_tensors(config), dtype));
@@ -81,7 +86,7 @@ int64_t largest_layer_record(const ModelConfig& config) {
   return largest;
 }
 
-Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules,
+Model make_model(const ModelConfig& config, const ModelShape& shape, const TrainRules& rules,
                  const TensorTypes& stored) {
   const Family& family = family_of(config);
   std::vector<LayerLayout> layouts = with_format(
@@ -93,7 +98,7 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Freez
               .head = Head(config, shape, layouts.back())};
   auto next = std::make_move_iterator(layouts.begin() + 1);
   for (int64_t index = 0; index < config.layers; ++index) {
-    const auto count = static_cast<std::ptrdiff_t>(record_tensors(config, index, shape.experts_per_record).size());
+    const auto count = std::ssize(record_tensors(config, index, rules.adapter, shape.experts_per_record));
     Layer& layer = model.layers.emplace_back();
     layer.kind = family.kind(config, index);
     layer.records.assign(next, next + count);
@@ -186,6 +191,7 @@ std::vector<float> Model::make_tables() const {
 
 void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
                  float* out) {
+  if (tensor.is_adapter()) return init_adapter(tensor, seed, begin, count, out);
   if (tensor.is_vector()) {
     std::fill(out, out + count, tensor.role == TensorRole::norm ? static_cast<float>(1 - c.norm_offset) : 0.0f);
     return;

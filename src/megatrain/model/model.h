@@ -12,7 +12,7 @@
 
 #include "megatrain/model/config.h"
 #include "megatrain/model/embedding.h"
-#include "megatrain/model/freeze.h"
+#include "megatrain/model/train_rules.h"
 #include "megatrain/model/head.h"
 #include "megatrain/model/layer.h"
 
@@ -49,7 +49,7 @@ struct Model {
 
 // `stored` has the types of the weights that will be loaded. Frozen tensors that files store in the dtype that streams
 // need no low bits. Empty: the weights may have any values.
-Model make_model(const ModelConfig& config, const ModelShape& shape, const FreezeRules& rules = {},
+Model make_model(const ModelConfig& config, const ModelShape& shape, const TrainRules& rules = {},
                  const TensorTypes& stored = {});
 
 // The layouts of a model's records, without building the model. A layer with experts has one record with all other
@@ -57,7 +57,7 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Freez
 // all experts. Within a record the experts lie at equal distances, and all experts of a layer have the same offsets
 // within the expert.
 std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype = DType::bf16,
-                                       const FreezeRules& rules = {}, int64_t experts_per_record = 0);
+                                       const TrainRules& rules = {}, int64_t experts_per_record = 0);
 
 // The number of idle parameters, those that are not used for a given token; the others are called active. In each layer
 // with experts, the experts that are not chosen are idle. In a model with experts the embedding's table is idle too,

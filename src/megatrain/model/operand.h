@@ -29,6 +29,7 @@ struct WeightOperand {
   }
 };
 
+WeightOperand operand_of(const TensorSpec& tensor);
 WeightOperand find_operand(const LayerLayout& layout, int operand);
 std::vector<const TensorSpec*> operand_tensors(const LayerLayout& layout, int operand);  // in order
 

@@ -193,7 +193,7 @@ std::vector<OpNote> head_notes(const Model& model, const NotesShape& shape) {
   return ops.take();
 }
 
-StepNotes step_notes(const ModelConfig& config, const NotesShape& shape, const FreezeRules& rules) {
+StepNotes step_notes(const ModelConfig& config, const NotesShape& shape, const TrainRules& rules) {
   const Model model = make_model(config,
                                  {.dtype = shape.dtype,
                                   .tokens = shape.sequences * shape.seq_len,

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "megatrain/model/config.h"
-#include "megatrain/model/freeze.h"
+#include "megatrain/model/train_rules.h"
 #include "megatrain/model/model.h"
 #include "megatrain/ops/op_note.h"
 
@@ -45,6 +45,6 @@ struct StepNotes {
   std::vector<OpNote> keeping() const;      // the same without the recomputation in backward
 };
 
-StepNotes step_notes(const ModelConfig& model, const NotesShape& shape, const FreezeRules& rules = {});
+StepNotes step_notes(const ModelConfig& model, const NotesShape& shape, const TrainRules& rules = {});
 
 }  // namespace megatrain

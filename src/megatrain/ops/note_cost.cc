@@ -91,6 +91,7 @@ struct Text {
     const std::string part = a.rotary_dim < a.head_dim ? " of " + number(a.rotary_dim) + "/" + number(a.head_dim) : "";
     return "rope " + shape(a.x) + part + mark(a.backward, " backward");
   }
+  std::string operator()(const Dropout& a) const { return "dropout " + shape(a.x) + mark(a.accumulate, ", added"); }
   std::string operator()(const GatedForward& a) const { return name_of(a.activation) + " " + shape(a.gate_up); }
   std::string operator()(const GatedBackward& a) const {
     return name_of(a.activation) + " backward " + shape(a.gate_up) + mark(!a.out.empty(), " and forward");
@@ -198,6 +199,7 @@ struct Bytes {
   double operator()(const Rope& a) const {
     return 2 * sum(a.x) * static_cast<double>(a.rotary_dim) / static_cast<double>(a.head_dim);
   }
+  double operator()(const Dropout& a) const { return sum(a.x, a.out) + (a.accumulate ? sum(a.out) : 0); }
   double operator()(const GatedForward& a) const { return sum(a.gate_up, a.out); }
   double operator()(const GatedBackward& a) const { return sum(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
   double operator()(const Route& a) const { return sum(a.logits) + lists(a.logits.rows * a.choices, 8); }

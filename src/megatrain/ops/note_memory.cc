@@ -48,6 +48,7 @@ class Placer {
     a.cos = floats(a.rotary_dim / 2);
     a.sin = floats(a.rotary_dim / 2);
   }
+  void operator()(Dropout& a) { place(a.x, a.out); }
   void operator()(GatedForward& a) { place(a.gate_up, a.out); }
   void operator()(GatedBackward& a) { place(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
   void operator()(Route& a) {

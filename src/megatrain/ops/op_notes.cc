@@ -16,6 +16,7 @@ struct Caller {
   void operator()(const RmsNormForward& args) const { ops.rmsnorm_forward(stream, args); }
   void operator()(const RmsNormBackward& args) const { ops.rmsnorm_backward(stream, args); }
   void operator()(const Rope& args) const { ops.rope(stream, args); }
+  void operator()(const Dropout& args) const { ops.dropout(stream, args); }
   void operator()(const GatedForward& args) const { ops.gated_forward(stream, args); }
   void operator()(const GatedBackward& args) const { ops.gated_backward(stream, args); }
   void operator()(const Route& args) const { ops.route(stream, args); }

@@ -13,6 +13,7 @@
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/attention_cached.h"
 #include "megatrain/ops/cross_entropy.h"
+#include "megatrain/ops/dropout.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
 #include "megatrain/ops/experts.h"
@@ -72,6 +73,7 @@ class Ops {
   virtual void attention_forward(Stream&, const AttentionForward&) = 0;
   virtual void attention_backward(Stream&, const AttentionBackward&) = 0;
   virtual void attention_cached(Stream&, const CachedAttention&) = 0;
+  virtual void dropout(Stream&, const Dropout&) = 0;
   virtual void gated_forward(Stream&, const GatedForward&) = 0;
   virtual void gated_backward(Stream&, const GatedBackward&) = 0;
   virtual void route(Stream&, const Route&) = 0;

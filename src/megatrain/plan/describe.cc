@@ -133,8 +133,11 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   const bool several = w.layer_record_count() > w.layer_phases();  // some block has several records
   const char* things = several ? "records" : "blocks";
   if (several) {
-    text += fmt::format("{} records: {} hold experts, the others a block's attention, norms and router\n",
-                        w.layer_record_count(), w.layer_record_count() - w.layer_phases());
+    const int64_t adapters = w.adapter_records, experts = w.layer_record_count() - w.layer_phases() - adapters;
+    text += fmt::format("{} records: ", w.layer_record_count());
+    if (adapters > 0) text += fmt::format("{} hold adapters, ", adapters);
+    if (experts > 0) text += fmt::format("{} hold experts, ", experts);
+    text += experts > 0 ? "the others a block's attention, norms and router\n" : "the others a block's weights\n";
   }
   text += fmt::format("weights: {}\n", weights_text(w, p, things));
   if (const int64_t packed = std::ranges::count_if(w.records, [](const RecordWork& r) { return r.packed_bytes > 0; }))

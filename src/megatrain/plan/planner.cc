@@ -6,7 +6,6 @@
 #include <array>
 #include <limits>
 #include <optional>
-#include <ranges>
 
 #include <fmt/format.h>
 
@@ -168,7 +167,9 @@ class Climber {
   }
   // Grows each ring from the slots for `phases - 1` phases at once to the slots for `phases`, the small ring first.
   void slots(int64_t phases) {
-    for (const SlotRing& ring : slot_rings_.all() | std::views::reverse) {
+    auto rings = slot_rings_.all();
+    std::ranges::reverse(rings);
+    for (const SlotRing& ring : rings) {
       const auto needed = [&](int64_t n) { return std::min(n * ring.at_once, ring.records); };
       climb(needed(phases) - needed(phases - 1), [&](Plan& p, int64_t n) { p.rings.*ring.slots += n; });
     }

@@ -35,11 +35,14 @@ ModelBytes bytes_of(const TrainConfig& config, const ModelConfig& model, const T
   const MomentFormat moments = identity.state.moments;
   const int64_t master = identity.state.master == MasterFormat::stochastic ? 2 : 4;
   ModelBytes bytes{.checkpoint = kHeader, .exported = kHeader, .state_dump = kHeader, .gradient_dump = kHeader};
-  for (const LayerLayout& layout : model_layouts(model, identity.dtype, identity.freezing)) {
+  for (const LayerLayout& layout : model_layouts(model, identity.dtype, identity.trained)) {
     for (const TensorSpec& tensor : layout.tensors) {
+      if (identity.trained.adapter.any() && !tensor.trainable) continue;  // neither saved nor exported
       const int64_t count = tensor.elements(), trained = tensor.trainable ? count : 0;
       const auto found = stored.find(tensor.name);
-      const DType type = found != stored.end() ? found->second.dtype : model.dtype.value_or(identity.dtype);
+      const DType type = identity.trained.adapter.any() ? DType::f32
+                         : found != stored.end()        ? found->second.dtype
+                                                        : model.dtype.value_or(identity.dtype);
       bytes.checkpoint += kEntry + count * master + 2 * trained * moment_element_bytes(moments);
       if (moments == MomentFormat::int8 && tensor.trainable) bytes.checkpoint += 2 * 4 * tensor.blocks();
       bytes.exported += kEntry + count * dtype_bytes(type);

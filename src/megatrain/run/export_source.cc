@@ -8,6 +8,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
+#include "megatrain/hub/other_formats.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
@@ -38,6 +39,11 @@ std::string ExportSource::of_run(const std::string& path) {
   const bool checkpoint = is_checkpoint_directory(path);
   // The run of RUN/checkpoints/step-N is two folders up.
   const RunFiles run = read_run(checkpoint ? fs::absolute(path).parent_path().parent_path().string() : path);
+  if (run.config.adapter.rank > 0)
+    fail_input(
+        fmt::format("{0} trains adapters, which are exported when the run is complete: {0}/model is a PEFT directory "
+                    "then; copy it. 'export' writes whole models only",
+                    run.path));
   if (run.model_config_path.empty()) {
     fail_input(fmt::format("{} does not hold its model's config.json and {} is gone; put that back to export", run.path,
                            run.config.model.path.empty() ? run.config.model.config : run.config.model.path));
@@ -73,6 +79,8 @@ std::string ExportSource::of_run(const std::string& path) {
 }
 
 std::string ExportSource::of_directory(const std::string& path) {
+  std::error_code none;
+  if (fs::exists(path + "/adapter_config.json", none)) refuse_other_formats(path);
   constexpr int64_t kMaxConfigBytes = 16 * kMiB;
   verify_model_of_run(path);
   from = path;

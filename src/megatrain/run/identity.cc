@@ -12,6 +12,9 @@
 #include "megatrain/base/log.h"
 #include "megatrain/config/config_keys.h"
 #include "megatrain/data/file_fingerprint.h"
+#include "megatrain/hub/hash.h"
+#include "megatrain/hub/hub_cache.h"
+#include "megatrain/hub/model_files.h"
 #include "megatrain/io/file.h"
 #include "megatrain/model/config_fields.h"
 #include "megatrain/ops/attention_cut.h"
@@ -29,6 +32,8 @@ constexpr const char* kExported = "exported";  // fields of config.json that do 
 constexpr const char* kFiles = "files";        // fingerprints of raw files, by key
 constexpr const char* kOrder = "data.order";   // in kFiles; may grow when the run is extended
 constexpr const char* kSettings = "settings";  // keys that may change at a resume
+constexpr const char* kAdapter = "adapter";    // all of its settings, as a text; empty: none
+constexpr const char* kBase = "base";          // with adapters, the fingerprint of the base's weights
 constexpr const char* kData = "data";          // the fingerprint of datasets
 constexpr const char* kSums = "sums";          // version of the order in which gradients are summed
 constexpr int64_t kFirstSums = 1;              // assumed for checkpoints without the field
@@ -50,6 +55,35 @@ ordered_json settings_json(const TrainConfig& c, const ModelConfig& model) {
     settings["moe.z_loss"] = losses.z;
   }
   return settings;
+}
+
+// The fingerprint of the weights that are frozen beside adapters. A checkpoint does not hold them, so they must be the
+// same at a resume. Samples of each file are read, so that this takes no longer for a large model. Empty for random
+// weights.
+std::string base_fingerprint(const std::string& path, int threads) {
+  constexpr int64_t kBlocks = 64;  // of a MiB, per file
+  if (path.empty()) return "";
+  std::string all;
+  const ModelFiles files(find_model(path, ModelParts::weights));
+  for (const SafetensorsFile& file : files.files())
+    all += file_fingerprint(file.path(), threads, {.most = kBlocks}) + "\n";
+  return xxh3_128(all.data(), all.size());
+}
+
+std::string adapter_text(const TrainConfig::Adapter& a) {
+  if (a.rank == 0) return "";
+  const auto& [rank, alpha, dropout, targets, exclude, rslora, init, rank_pattern, alpha_pattern, also_train] = a;
+  return ordered_json{{"rank", rank},
+                      {"alpha", alpha},
+                      {"dropout", dropout},
+                      {"targets", targets},
+                      {"exclude", exclude},
+                      {"rslora", rslora},
+                      {"init", init},
+                      {"rank_pattern", rank_pattern},
+                      {"alpha_pattern", alpha_pattern},
+                      {"also_train", also_train}}
+      .dump();
 }
 
 // Identity of the first `numbers` entries of data.order, or of all if it has fewer.
@@ -111,6 +145,7 @@ class Comparison {
     for (const auto& [key, value] : now_.items()) {
       if (value.is_object() || key == kSums) continue;  // groups are compared by compare(), this key by compare_sums()
       const bool known = saved_.contains(key);
+      if (!known && (key == kAdapter || key == kBase) && value == "") continue;
       if (!known && key.starts_with("state.")) {  // written before the key existed
         if (value == "fp32") continue;
         refuse(checkpoint_, "", key, "\"fp32\"", value.dump());
@@ -251,6 +286,8 @@ ordered_json identity_json(const TrainConfig& c, const ModelConfig& model, const
                       {"mlp_chunk", identity.mlp_chunk},
                       {"freeze", c.freeze},
                       {"train_only", c.train_only},
+                      {kAdapter, adapter_text(c.adapter)},
+                      {kBase, c.adapter.rank > 0 ? base_fingerprint(c.model.path, static_cast<int>(c.threads)) : ""},
                       {"state.moments", c.state.moments},
                       {"state.master", c.state.master},
                       {kData, data ? data->fingerprint() : ""}};

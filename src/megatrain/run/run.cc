@@ -111,7 +111,7 @@ class Run {
     check_model_outside(source_.directory, config_);
     check_disk(config_);
     check_device(config_.device);  // before hours of tokenising
-    if (config_.resume || source_.directory.empty()) return;
+    if ((config_.resume && config_.adapter.rank == 0) || source_.directory.empty()) return;
     check_weights(source_.directory, source_.config);
     verify_model_of_run(source_.directory);
   }
@@ -134,7 +134,8 @@ class Run {
       chat_template_ = read_text_file(config_.data.chat_template, kMaxTemplateBytes);
     if (config_.sample.every <= 0) return;
     if (!data_.text) data_.text = open_text(config_, source_.directory);
-    samples_.emplace(path("samples.jsonl"), config_.sample, source_.config, *data_.text);
+    samples_.emplace(path("samples.jsonl"), config_.sample, adapter_rules(config_.adapter), source_.config,
+                     *data_.text);
   }
 
   void say_router_losses() const {
@@ -467,13 +468,13 @@ class Run {
   }
 
   void fill() {
+    const bool base = has_adapters(trainer_->records());  // a checkpoint has only what is trained
+    if (!checkpoint_ || base) types_ = session_->fill_weights();
     if (checkpoint_) {
       const Checkpoint restored = checkpoints_.restore_newest(trainer_->records(), threads());
       if (restored.identity != checkpoint_->identity) check_fallback(restored);
       types_ = restored.types;
       step_ = restored.step;
-    } else {
-      types_ = session_->fill_weights();
     }
   }
 

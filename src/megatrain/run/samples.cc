@@ -20,8 +20,9 @@
 
 namespace megatrain {
 
-Samples::Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, const ModelText& text)
-    : path_(std::move(path)), sample_(sample), model_(model), text_(text) {
+Samples::Samples(std::string path, const TrainConfig::Sample& sample, const AdapterRules& adapter,
+                 const ModelConfig& model, const ModelText& text)
+    : path_(std::move(path)), sample_(sample), adapter_(adapter), model_(model), text_(text) {
   for (const std::string& asked : sample_.prompts) {
     const bool chat = text_.chat_template.has_value();
     Prompt prompt{.chat = chat, .max_tokens = sample.max_tokens};
@@ -61,7 +62,7 @@ int64_t Samples::longest_prompt() const {
 // Uses the memory that the plan set aside, and `more_bytes` of device memory for weights that then need not stream.
 std::vector<Answer> Samples::answers(Machine& machine, Trainer& trainer, int64_t more_bytes,
                                      const volatile std::sig_atomic_t* stop) const {
-  GeneratorOptions options = sample_options(sample_, model_, longest_prompt());
+  GeneratorOptions options = sample_options(sample_, model_, adapter_, longest_prompt());
   options.lent = trainer.lend();
   options.memory_bytes = more_bytes;
   Generator generator(*machine.device, *machine.ops, model_, trainer.records(), options);

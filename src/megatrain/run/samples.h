@@ -15,7 +15,8 @@ class Samples {
  public:
   // Prompts are user messages if the model has a chat template, otherwise plain text. Throws Error(bad_input) for a
   // prompt that leaves no room in the model's context. `text` must outlive this object.
-  Samples(std::string path, const TrainConfig::Sample& sample, const ModelConfig& model, const ModelText& text);
+  Samples(std::string path, const TrainConfig::Sample& sample, const AdapterRules& adapter, const ModelConfig& model,
+          const ModelText& text);
 
   int64_t longest_prompt() const;  // in tokens; Session::count_prompts() needs it
 
@@ -33,6 +34,7 @@ class Samples {
 
   std::string path_;
   TrainConfig::Sample sample_;
+  AdapterRules adapter_;
   ModelConfig model_;
   const ModelText& text_;
   std::vector<Prompt> prompts_;

@@ -27,7 +27,20 @@ namespace megatrain {
 inline constexpr int64_t kTensorAlign = 128;  // elements
 
 // What a tensor is to its layer. Its shape in files, initial values and weight decay follow from this.
-enum class TensorRole : uint8_t { matrix, embedding, norm, bias };
+// The two halves of a LoRA adapter have roles of their own: no file of the model has them.
+enum class TensorRole : uint8_t { matrix, embedding, norm, bias, adapter_in, adapter_out };
+
+enum class AdapterInit : uint8_t {
+  kaiming,   // A uniform between -1 / sqrt(in) and 1 / sqrt(in), B zero
+  gaussian,  // A normal with a deviation of 1 / r, B zero
+};
+
+// What an adapter's halves share.
+struct AdapterSpec {
+  float scale = 0;    // multiplies the product of the two halves
+  float dropout = 0;  // of the input, in training
+  AdapterInit init = AdapterInit::kaiming;
+};
 
 // Where files store a tensor that is a part of a larger one. Row r of our tensor (element r of a vector) is row
 // first_row + r * row_step of slice `index` of a tensor (slices, rows, cols), or (slices, rows) for vectors.
@@ -58,6 +71,7 @@ struct TensorSpec {
   DType dtype = DType::bf16;  // the weights that stream
   DType master = DType::f32;  // what updates work on; equal to `dtype`: results are rounded to it
   bool trainable = true;      // false: frozen
+  AdapterSpec adapter = {};   // only for the halves of an adapter
   bool exact = false;         // frozen, and `dtype` holds its values: the master's low bits are zero and not stored
   WeightPacking packing = WeightPacking::none;  // for a frozen tensor: how its source stores it
   int64_t offset = 0;                           // elements from the start of the layer's weights; set by make_layout
@@ -69,6 +83,7 @@ struct TensorSpec {
   int64_t elements() const { return rows * cols; }
   bool is_vector() const { return role == TensorRole::norm || role == TensorRole::bias; }  // (cols), not (rows, cols)
   bool decays() const { return !is_vector(); }
+  bool is_adapter() const { return role == TensorRole::adapter_in || role == TensorRole::adapter_out; }
   bool has_low_bits() const { return master != dtype && !exact; }
 
   // Moment blocks, which share a scale, restart after this many elements: every row in an embedding.
@@ -119,6 +134,7 @@ struct LayerLayout {
   // The dtype in which the rounded gradient leaves the device or waits: what AdamW takes with weights of `dtype`.
   DType gradient_dtype() const { return dtype(); }
 
+  bool is_adapter() const { return tensors.front().is_adapter(); }
   bool packed() const { return packed_bytes > 0; }
   int64_t weight_bytes() const { return elements * dtype_bytes(dtype()); }           // in the compute form
   int64_t stored_bytes() const { return packed() ? packed_bytes : weight_bytes(); }  // in the stored form

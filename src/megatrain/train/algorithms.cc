@@ -25,7 +25,7 @@ StepNotes notes_of(const TrainConfig& config, const ModelConfig& model, const Ru
                      .mlp_chunk = identity.mlp_chunk,
                      .head_chunk = identity.head_chunk,
                      .accumulate = accumulate},
-                    identity.freezing);
+                    identity.trained);
 }
 
 AlgorithmCache::AlgorithmCache(std::string directory, std::string library)

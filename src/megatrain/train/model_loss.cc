@@ -29,11 +29,12 @@ std::optional<ModelLoss> mean_loss(Trainer& trainer, BatchSource& source, const 
 ModelLoss measure_loss(TrainConfig config) {
   const ModelSource source = read_model_source(config);
   check_weights(source.directory, source.config);
-  config.train_only = {head_tensors(source.config).front().name};  // the final norm, which has almost no state
+  if (config.adapter.rank == 0)
+    config.train_only = {head_tensors(source.config).front().name};  // the final norm, which has almost no state
   const auto data = open_evaluation(config, source);
 
   Session session(config, source);
-  load_weights(source.directory, session.trainer().records(), session.threads());
+  session.fill_weights();
   return *mean_loss(session.trainer(), *data);
 }
 

@@ -85,6 +85,7 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   Workload w;
   for (const LayerLayout& layout : model.layouts()) {
     w.parameters += layout.parameters();
+    w.adapter_records += layout.is_adapter();
     for (const TensorSpec& tensor : layout.tensors) w.trained_parameters += tensor.trainable ? tensor.elements() : 0;
     w.records.push_back({.elements = layout.elements,
                          .trained = layout.state_elements,

@@ -13,7 +13,8 @@ namespace megatrain {
 // least one byte; 256 more are for the words and special tokens that a chat template adds.
 int64_t most_prompt_tokens(const TrainConfig::Sample& sample);
 
-// Context and batch size. `prompt_tokens` is the length of the longest prompt.
-GeneratorOptions sample_options(const TrainConfig::Sample& sample, const ModelConfig& model, int64_t prompt_tokens);
+// Context and batch size; `adapter` is that of the run. `prompt_tokens` is the length of the longest prompt.
+GeneratorOptions sample_options(const TrainConfig::Sample& sample, const ModelConfig& model,
+                                const AdapterRules& adapter, int64_t prompt_tokens);
 
 }  // namespace megatrain

@@ -1,5 +1,7 @@
 #include "megatrain/train/session.h"
 
+#include <filesystem>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,6 +9,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/plan/check_plan.h"
+#include "megatrain/train/adapter_files.h"
 #include "megatrain/train/algorithms.h"
 #include "megatrain/train/expert_groups.h"
 #include "megatrain/train/state_files.h"
@@ -103,6 +106,24 @@ Trainer& Session::trainer() {
 
 TensorTypes Session::fill_weights() {
   std::vector<LayerRecord>& records = trainer().records();
+  TensorTypes types = fill_base(records);
+  if (!has_adapters(records)) return types;
+  const std::string& adapter = config_.model.adapter;
+  if (!adapter.empty()) {
+    load_adapter(adapter, identity_.trained.adapter, records, threads());
+  } else if (!source_.directory.empty()) {
+    init_adapters(source_.config, config_.seed, records, threads());
+  }
+  types.clear();  // an export has only what is trained, in fp32: it is small, and so is its master
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      if (tensor.trainable) types[tensor.name] = DType::f32;
+    }
+  }
+  return types;
+}
+
+TensorTypes Session::fill_base(std::vector<LayerRecord>& records) {
   if (!source_.directory.empty()) {
     log_info(fmt::format("loading the weights from {}", source_.directory));
     LoadReport report = load_weights(source_.directory, records, threads());
@@ -120,12 +141,24 @@ TensorTypes Session::fill_weights() {
   return types;
 }
 
+// What a PEFT directory says of the base: the name in the Hugging Face cache, or the absolute path.
+std::string Session::base_name() const {
+  if (source_.directory.empty()) return "";
+  std::error_code none;
+  const bool is_path = std::filesystem::exists(config_.model.path, none);
+  return is_path ? std::filesystem::absolute(source_.directory, none).lexically_normal().string() : config_.model.path;
+}
+
 StateHash Session::export_model(const std::string& directory, const TensorTypes& types, const std::string& companions,
                                 const ExportReady& ready) {
   const std::string source = companions.empty() ? companion_directory(config_, source_.directory) : companions;
+  const std::vector<LayerRecord>& records = trainer().records();
+  if (has_adapters(records))
+    return export_adapter(directory, {.source_directory = source, .config_json = source_.config_text, .ready = ready},
+                          adapter_config(identity_.trained.adapter, base_name(), records), records, threads());
   return megatrain::export_model(
       directory, {.source_directory = source, .config_json = exported_config(source_, identity_.dtype), .ready = ready},
-      types, trainer().records(), threads());
+      types, records, threads());
 }
 
 }  // namespace megatrain

@@ -69,6 +69,8 @@ class Session {
                          const ExportReady& ready = {});
 
  private:
+  TensorTypes fill_base(std::vector<LayerRecord>& records);
+  std::string base_name() const;
   Workload workload_of(int64_t experts_per_record) const;
 
   TrainConfig config_;

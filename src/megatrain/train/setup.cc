@@ -89,16 +89,31 @@ int64_t mlp_chunk_of(const TrainConfig& config) {
   return config.mlp_chunk > 0 ? std::min(config.mlp_chunk, tokens) : default_chunk(tokens);
 }
 
+AdapterRules adapter_rules(const TrainConfig::Adapter& a) {
+  if (a.rank == 0) return {};
+  return {.rank = a.rank,
+          .alpha = a.alpha,
+          .dropout = a.dropout,
+          .rslora = a.rslora,
+          .init = a.init == "gaussian" ? AdapterInit::gaussian : AdapterInit::kaiming,
+          .targets = a.targets,
+          .exclude = a.exclude,
+          .rank_pattern = a.rank_pattern,
+          .alpha_pattern = a.alpha_pattern,
+          .also_train = a.also_train};
+}
+
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   RunIdentity identity;
-  identity.freezing = {.freeze = config.freeze, .train_only = config.train_only};
+  identity.trained = {
+      .freeze = config.freeze, .train_only = config.train_only, .adapter = adapter_rules(config.adapter)};
   identity.state = state_format(config);
   identity.dtype = config.precision == "fp32" ? DType::f32 : DType::bf16;
   identity.micro_tokens = config.micro_batch * config.seq_len;
   const int64_t tokens = identity.micro_tokens;
   identity.mlp_chunk = mlp_chunk_of(config);
   // the head may use the workspace that the layers need anyway
-  int64_t workspace = 0;
+  int64_t workspace = 0;  // without adapters, whose patterns may name single layers
   const Model built = make_model(one_layer_of_each_kind(model), model_shape(identity, config.seq_len));
   for (const Layer& layer : built.layers) {
     for (const auto& phase : layer.phases) workspace = std::max(workspace, phase->workspace_bytes());
@@ -167,13 +182,15 @@ bool has_whole_attention(const OpsShape& shape) {
 
 // Adds the memory for generating between steps, which suffices wherever the plan puts the weights. The ops' scratch is
 // shared with training.
-void add_generation(const TrainConfig& config, const ModelConfig& model, const PlannedMachine& planned, Workload& w) {
+void add_generation(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
+                    const PlannedMachine& planned, Workload& w) {
   const int64_t prompt = planned.prompt_tokens > 0 ? planned.prompt_tokens : most_prompt_tokens(config.sample);
   // on the CPU too, packed weights and weights on disk are copied, as they would be to a GPU
   const bool in_place = !planned.gpu && config.memory.nvme_path.empty() &&
                         std::ranges::all_of(w.records, [](const RecordWork& r) { return r.packed_bytes == 0; });
-  const GenerationNeed need = CachedForward::most_needed(model, w.activation_dtype, w.experts_per_record,
-                                                         sample_options(config.sample, model, prompt), in_place);
+  const GenerationNeed need =
+      CachedForward::most_needed(model, w.activation_dtype, w.experts_per_record,
+                                 sample_options(config.sample, model, identity.trained.adapter, prompt), in_place);
   w.generation_bytes = need.bytes;
   w.scratch_bytes = std::max(w.scratch_bytes, scratch_bytes(need.ops, planned));
 }
@@ -183,7 +200,7 @@ void add_generation(const TrainConfig& config, const ModelConfig& model, const P
 Workload make_workload(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                        const PlannedMachine& planned, const TensorTypes& stored, int64_t experts_per_record) {
   const Model built =
-      make_model(model, model_shape(identity, config.seq_len, experts_per_record), identity.freezing, stored);
+      make_model(model, model_shape(identity, config.seq_len, experts_per_record), identity.trained, stored);
   Workload w = model_work(built, {.dtype = identity.dtype,
                                   .sequences = config.micro_batch,
                                   .seq_len = config.seq_len,
@@ -202,7 +219,7 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows(0));
   w.device_base_bytes = planned.device_base_bytes;
   w.host_base_bytes = planned.host_base_bytes;
-  if (config.sample.every > 0) add_generation(config, model, planned, w);
+  if (config.sample.every > 0) add_generation(config, model, identity, planned, w);
   return w;
 }
 

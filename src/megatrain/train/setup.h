@@ -9,7 +9,7 @@
 #include "megatrain/engine/disk_tier.h"
 #include "megatrain/machine/machine_profile.h"
 #include "megatrain/model/config.h"
-#include "megatrain/model/freeze.h"
+#include "megatrain/model/train_rules.h"
 #include "megatrain/model/layer.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/plan/budgets.h"
@@ -38,7 +38,7 @@ struct RunIdentity {
   int64_t micro_tokens = 0;
   int64_t head_chunk = 0;
   int64_t mlp_chunk = 0;
-  FreezeRules freezing;
+  TrainRules trained;
   StateFormat state;
   std::string library;        // Ops::library()
   AlgorithmTable algorithms;  // for every GEMM of a step; choose_algorithms() fills both
@@ -49,6 +49,9 @@ ModelShape model_shape(const RunIdentity& identity, int64_t positions, int64_t e
 
 // Tokens that go through a block at a time, except in attention itself.
 int64_t mlp_chunk_of(const TrainConfig& config);
+
+// Those of the configuration; without a rank if it asks for none.
+AdapterRules adapter_rules(const TrainConfig::Adapter& adapter);
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 

@@ -70,11 +70,17 @@ BlockRange blocks_beginning_in(const TensorSpec& tensor, int64_t begin, int64_t 
   return {first, first_from(begin + count) - first};
 }
 
+// Whether a state holds this tensor. With adapters it has only what is trained: the rest is in the base's own files.
+bool is_held(const std::vector<LayerRecord>& records, const TensorSpec& tensor) {
+  return tensor.trainable || !has_adapters(records);
+}
+
 std::map<std::string, Plane> masters_by_name(const std::vector<LayerRecord>& records) {
   std::map<std::string, Plane> planes;
   for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors)
-      planes[tensor.name] = {&record, &tensor, Plane::Kind::master};
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      if (is_held(records, tensor)) planes[tensor.name] = {&record, &tensor, Plane::Kind::master};
+    }
   }
   return planes;
 }
@@ -143,6 +149,18 @@ StateHash hash_planes(const std::map<std::string, Plane>& planes, std::optional<
 
 }  // namespace
 
+bool has_adapters(const std::vector<LayerRecord>& records) {
+  return std::ranges::any_of(records, [](const LayerRecord& record) { return record.layout().is_adapter(); });
+}
+
+void init_adapters(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
+  for_pieces(records, threads, "drawing the adapters", [&](const TensorPiece& piece, float* scratch) {
+    if (!piece.tensor->is_adapter()) return;
+    init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
+    piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
+  });
+}
+
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
   for_pieces(records, threads, "drawing random weights", [&](const TensorPiece& piece, float* scratch) {
     init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
@@ -150,23 +168,19 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
   });
 }
 
-StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
-                       const std::vector<LayerRecord>& records, int threads) {
-  ExportRequest request{
-      .directory = directory, .config_json = texts.config_json, .source_directory = texts.source_directory};
-  std::vector<const TensorSpec*> specs;
+StateHash export_tensors(ExportRequest request, const std::vector<const TensorSpec*>& specs, const std::string& prefix,
+                         const std::function<DType(const TensorSpec&)>& type, const ExportReady& ready,
+                         const std::vector<LayerRecord>& records, int threads) {
   std::map<const TensorSpec*, const LayerRecord*> record_of;
   for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors) {
-      specs.push_back(&tensor);
-      record_of[&tensor] = &record;
-    }
+    for (const TensorSpec& tensor : record.layout().tensors) record_of[&tensor] = &record;
   }
   const std::vector<FileTensor> tensors = file_tensors(specs);
-  const auto type_of = [&](const FileTensor& tensor) { return types.at(tensor.parts.front()->name); };
+  const auto type_of = [&](const FileTensor& tensor) { return type(*tensor.parts.front()); };
+  const auto name_of = [&](const FilePiece& piece) { return prefix + piece.tensor->name; };
   std::map<std::string, std::vector<FilePiece>> by_name;
   for (const FileTensor& tensor : tensors) {
-    request.tensors.push_back({tensor.name, type_of(tensor), tensor.shape});
+    request.tensors.push_back({prefix + tensor.name, type_of(tensor), tensor.shape});
     by_name[tensor.name] = cut_file_tensor(tensor);
   }
   std::vector<FilePiece> pieces;
@@ -175,18 +189,29 @@ StateHash export_model(const std::string& directory, const ExportTexts& texts, c
   const PartReader read = [&](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
     record_of.at(&part)->read_master(part, begin, count, values);
   };
-  const StateHash hash = hash_pieces(
-      pieces, {}, piece_team(tensors, threads), "writing the model",
-      [](const FilePiece& piece) { return piece.tensor->name; },
-      [&](const FilePiece& piece) {
-        const DType type = type_of(*piece.tensor);
-        std::vector<std::byte> bytes = piece_bytes(piece, type, read);
-        out.write(piece.tensor->name, piece.begin * dtype_bytes(type), bytes.data(), std::ssize(bytes));
+  const StateHash hash =
+      hash_pieces(pieces, {}, piece_team(tensors, threads), "writing the model", name_of, [&](const FilePiece& piece) {
+        const DType stored = type_of(*piece.tensor);
+        std::vector<std::byte> bytes = piece_bytes(piece, stored, read);
+        out.write(name_of(piece), piece.begin * dtype_bytes(stored), bytes.data(), std::ssize(bytes));
         return bytes;
       });
-  if (texts.ready) texts.ready(hash);
+  if (ready) ready(hash);
   out.finish();
   return hash;
+}
+
+StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
+                       const std::vector<LayerRecord>& records, int threads) {
+  std::vector<const TensorSpec*> specs;
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) specs.push_back(&tensor);
+  }
+  ExportRequest request{
+      .directory = directory, .config_json = texts.config_json, .source_directory = texts.source_directory};
+  return export_tensors(
+      std::move(request), specs, "", [&](const TensorSpec& t) { return types.at(t.name); }, texts.ready, records,
+      threads);
 }
 
 std::vector<TensorDeclaration> stored_tensors(const std::vector<LayerRecord>& records) {
@@ -234,8 +259,10 @@ StateHash save_state(const std::string& path, int64_t step, const std::vector<La
 
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads) {
   const ModelFiles file(path);
+  const bool adapters = has_adapters(records);
   for_pieces(records, threads, "reading the checkpoint", [&](const TensorPiece& piece, float* scratch) {
     const TensorSpec& tensor = *piece.tensor;
+    if (adapters && !tensor.trainable) return;
     const auto read = [&](const std::string& name, const std::vector<int64_t>& shape, int64_t begin, int64_t count) {
       read_as_f32(file.parameter(name, shape), begin, count, scratch);
       const int64_t at = first_not_finite(scratch, count);

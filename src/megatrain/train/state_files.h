@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/hub/export.h"
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/model/config.h"
@@ -16,7 +17,13 @@
 
 namespace megatrain {
 
-// The family's random initialisation.
+// Whether the model has adapters. Then a state holds only what is trained.
+bool has_adapters(const std::vector<LayerRecord>& records);
+
+// Fills the adapters alone with their initial values.
+void init_adapters(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
+
+// The family's random initialisation, adapters included.
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
 
 using ExportReady = std::function<void(const StateHash&)>;
@@ -29,6 +36,12 @@ struct ExportTexts {
 // contents, equal to hash_directory().
 StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
                        const std::vector<LayerRecord>& records, int threads);
+
+// Writes these tensors of the records into a directory, each under its name behind `prefix` and in the dtype that
+// `type` gives it. Returns the hash of its contents, equal to hash_directory().
+StateHash export_tensors(ExportRequest request, const std::vector<const TensorSpec*>& tensors,
+                         const std::string& prefix, const std::function<DType(const TensorSpec&)>& type,
+                         const ExportReady& ready, const std::vector<LayerRecord>& records, int threads);
 
 // Writes NAME (the master weights) and, for trained tensors, NAME.exp_avg and NAME.exp_avg_sq. When this returns the
 // file's hash, the file is durable under `path`. The hash is over the values, so it is the same for both forms:

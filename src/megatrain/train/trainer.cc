@@ -61,7 +61,7 @@ Trainer::Trainer(Machine& machine, const ModelConfig& model, const RunIdentity& 
                  const OpsShape& shape, const Workload& workload, const Plan& plan, int update_threads)
     : Trainer(machine,
               make_model(model, model_shape(identity, shape.longest_document, workload.experts_per_record),
-                         identity.freezing, stored),
+                         identity.trained, stored),
               shape, workload, plan, update_threads) {}
 
 Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Workload& workload, const Plan& plan,

@@ -10,11 +10,11 @@ struct Mlp::Work final : Channel::Work {
   View grad_act;    // (C, F)
 };
 
-Mlp::Mlp(Activation activation, DType dtype, const LayerLayout& record, double out_scale)
+Mlp::Mlp(Activation activation, DType dtype, const LinearTensors& from, double out_scale)
     : activation_(activation),
       dtype_(dtype),
-      gate_up_(record, BlockOperand::gate_up, BlockOperand::gate_up_bias),
-      down_(Linear(record, BlockOperand::down, BlockOperand::down_bias).times(out_scale)) {}
+      gate_up_(from, BlockOperand::gate_up, BlockOperand::gate_up_bias),
+      down_(Linear(from, BlockOperand::down, BlockOperand::down_bias).times(out_scale)) {}
 
 std::unique_ptr<Channel::Work> Mlp::carve(const Space& space) const {
   auto w = std::make_unique<Work>();

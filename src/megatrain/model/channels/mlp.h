@@ -11,7 +11,7 @@ namespace megatrain {
 
 class Mlp final : public Channel {
  public:
-  Mlp(Activation activation, DType dtype, const LayerLayout& record, double out_scale = 1);
+  Mlp(Activation activation, DType dtype, const LinearTensors& from, double out_scale = 1);
 
   std::vector<std::string> keep_levels() const override { return {"products"}; }
   std::unique_ptr<Channel::Work> carve(const Space& space) const override;

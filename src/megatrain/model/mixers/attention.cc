@@ -39,13 +39,13 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
       .rope_at = local ? rope_floats(config.rope, config.head_dim, shape.positions) : 0};
 }
 
-Attention::Attention(const AttentionSizes& sizes, const LayerLayout& record)
+Attention::Attention(const AttentionSizes& sizes, const LinearTensors& from)
     : s_(sizes),
-      q_norm_(record, BlockOperand::q_norm, sizes.norm),
-      k_norm_(record, BlockOperand::k_norm, sizes.norm),
-      sinks_(find_operand(record, BlockOperand::sinks)),
-      qkv_(record, BlockOperand::qkv, BlockOperand::qkv_bias),
-      o_(Linear(record, BlockOperand::o, BlockOperand::o_bias).times(sizes.out_scale)) {}
+      q_norm_(from.record, BlockOperand::q_norm, sizes.norm),
+      k_norm_(from.record, BlockOperand::k_norm, sizes.norm),
+      sinks_(find_operand(from.record, BlockOperand::sinks)),
+      qkv_(from, BlockOperand::qkv, BlockOperand::qkv_bias),
+      o_(Linear(from, BlockOperand::o, BlockOperand::o_bias).times(sizes.out_scale)) {}
 
 std::vector<Mixer::Level> Attention::keep_levels() const {
   return {{.name = "outputs", .spared = "attention", .mixed = true, .may_wait = true},

@@ -39,7 +39,7 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
 
 class Attention final : public Mixer {
  public:
-  Attention(const AttentionSizes& sizes, const LayerLayout& record);
+  Attention(const AttentionSizes& sizes, const LinearTensors& from);
 
   // `outputs` keeps attention's output and its row statistics; `attention` also keeps q, k and v.
   std::vector<Level> keep_levels() const override;

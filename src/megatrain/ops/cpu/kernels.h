@@ -25,6 +25,7 @@ void linear_backward_weight(const Context& context, const LinearBackwardWeight& 
 void attention_forward(const Context& context, const AttentionForward& args);
 void attention_backward(const Context& context, const AttentionBackward& args);
 void attention_cached(const Context& context, const CachedAttention& args);
+void dropout(const Context& context, const Dropout& args);
 void gated_forward(const Context& context, const GatedForward& args);
 void gated_backward(const Context& context, const GatedBackward& args);
 void route(const Context& context, const Route& args);

@@ -13,6 +13,7 @@
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/cuda/attention_graph.h"
+#include "megatrain/ops/dropout.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
 #include "megatrain/ops/experts.h"
@@ -39,6 +40,9 @@ void launch(const Rope& args, cudaStream_t stream);
 // elementwise.cu
 void launch(const GatedForward& args, cudaStream_t stream);
 void launch(const GatedBackward& args, cudaStream_t stream);
+
+// dropout.cu
+void launch(const Dropout& args, cudaStream_t stream);
 
 // cross_entropy.cu
 void launch(const CrossEntropy& args, cudaStream_t stream);

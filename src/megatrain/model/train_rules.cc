@@ -1,4 +1,4 @@
-#include "megatrain/model/freeze.h"
+#include "megatrain/model/train_rules.h"
 
 #include <algorithm>
 #include <bitset>
@@ -111,7 +111,12 @@ bool matches_pattern(const std::string& pattern, const std::string& name) {
   return matches(read_pattern(pattern), name);
 }
 
-std::vector<LayerLayout> freeze_tensors(std::vector<LayerLayout> layouts, const FreezeRules& rules, bool tied) {
+std::vector<LayerLayout> freeze_tensors(std::vector<LayerLayout> layouts, const TrainRules& rules, bool tied) {
+  if (rules.adapter.any()) {
+    freeze_base(layouts, rules.adapter, tied);
+    for (LayerLayout& layout : layouts) layout = make_layout(std::move(layout.tensors));
+    return layouts;
+  }
   if (!rules.train_only.empty()) {
     for (LayerLayout& layout : layouts) {
       for (TensorSpec& tensor : layout.tensors) tensor.trainable = false;

@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""Makes the goldens of the adapter tests: LoRA adapters on the models of goldens/, and what PEFT makes of them.
+
+    make_adapter_goldens.py [--out DIR] [--only NAME ...]   write DIR/NAME/... (default: adapter_goldens/ beside this)
+    make_adapter_goldens.py --check [--out DIR]             make them again elsewhere and compare with DIR
+
+Models, data, training and limits are those of make_goldens.py; PEFT adds the adapters and says what is trained.
+README.md in this folder describes the files.
+"""
+
+import json
+import re
+import shutil
+import sys
+import warnings
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import peft
+import torch
+import transformers
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
+
+import make_goldens as base_goldens
+from make_goldens import FLOAT32, FLOAT64
+
+BASES = Path(__file__).parent / "goldens"
+SIZE_LIMIT = 2_000_000  # bytes of all goldens together
+STRENGTH = 0.2  # deviation of the initial B halves times their adapter's scale
+SEQUENCES = 2  # whose logits are stored
+PREFIX = "base_model.model."  # of the names in PEFT's files
+NAME = "default"  # of the adapter in PEFT's modules
+
+
+@dataclass
+class AdapterCase:
+    """One adapter. `adapter` holds the keys of the run configuration that are not in DEFAULTS."""
+
+    name: str
+    covers: str
+    base: str
+    adapter: dict
+    clip: float
+    lr: float = 3e-3
+    merged: list = field(default_factory=list)  # adapted modules whose merged weights are stored
+
+    @property
+    def keys(self):
+        return DEFAULTS | self.adapter
+
+    @property
+    def base_case(self):
+        found = next(case for case in base_goldens.CASES if case.name == self.base)
+        assert not found.freeze and not found.mxfp4 and not found.aux_loss and not found.z_loss
+        return replace(found, clip=self.clip, lr=self.lr)
+
+    @property
+    def model(self):
+        return BASES / self.base / "model"
+
+
+DEFAULTS = {"dropout": 0.0, "targets": "all-linear", "exclude": [], "rslora": False, "rank_pattern": {},
+            "alpha_pattern": {}, "also_train": []}
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+
+CASES = [
+    AdapterCase("llama_bias", "Llama: matmuls with biases, GQA 8", "llama_bias", {"rank": 4, "alpha": 8}, clip=0.43),
+    AdapterCase("qwen2_tied", "Qwen2: q/k/v bias, tied, a scale that is not a fraction of two", "qwen2_tied",
+                {"rank": 3, "alpha": 10}, clip=1.5),
+    AdapterCase("qwen3_norm", "Qwen3: q/k norm, alpha equal to the rank", "qwen3_norm", {"rank": 4, "alpha": 4},
+                clip=0.41),
+    AdapterCase("mistral_packed", "Mistral: window, packed documents, label mask", "mistral_packed",
+                {"rank": 2, "alpha": 8}, clip=0.78),
+    AdapterCase("gemma3_local", "Gemma 3: local layers and a global one, tied", "gemma3_local", {"rank": 3, "alpha": 6},
+                clip=1.18),
+    AdapterCase("phi3_window", "Phi-3: one adapter for the fused qkv_proj and one for gate_up_proj", "phi3_window",
+                {"rank": 4, "alpha": 8}, clip=0.45),
+    AdapterCase("granite_tied", "Granite 3: multipliers of embedding, softmax, branches and logits, tied",
+                "granite_tied", {"rank": 2, "alpha": 24}, clip=0.035),
+    AdapterCase("qwen3_moe", "Qwen3-MoE: attention only, three shards", "qwen3_moe",
+                {"rank": 4, "alpha": 8, "targets": ATTENTION}, clip=0.243),
+    AdapterCase("gpt_oss", "gpt-oss: all-linear is attention only; biases, sinks", "gpt_oss", {"rank": 3, "alpha": 6},
+                clip=0.198),
+    AdapterCase("mixtral", "Mixtral: attention only, shuffled order", "mixtral",
+                {"rank": 4, "alpha": 8, "targets": ATTENTION}, clip=0.258),
+    AdapterCase("rslora", "alpha / sqrt(rank), also for a rank of its own, shuffled order", "llama_mha",
+                {"rank": 4, "alpha": 16, "rslora": True, "rank_pattern": {"down_proj": 3}}, clip=1.4),
+    AdapterCase("patterns", "rank_pattern and alpha_pattern: a whole name, a suffix, a regex for one layer; the first "
+                "match counts", "qwen2_window",
+                {"rank": 2, "alpha": 4,
+                 "rank_pattern": {"^model.layers.0.mlp.gate_proj": 5, "down_proj": 3, r"layers\.1\..*": 1},
+                 "alpha_pattern": {r"layers\.2\.self_attn\.[qk]_proj": 7, "mlp.up_proj": 2.5}},
+                clip=0.37, merged=["layers.0.mlp.gate_proj", "layers.1.mlp.down_proj", "layers.2.self_attn.k_proj"]),
+    AdapterCase("targets_regex", "targets and exclude as one regular expression each", "llama_llama3",
+                {"rank": 4, "alpha": 8, "targets": r"model\.layers\.\d+\.(self_attn\.[qkv]|mlp\.(up|down))_proj",
+                 "exclude": r".*\.1\..*\.[kv]_proj"},
+                clip=1.13, merged=["layers.0.self_attn.k_proj", "layers.1.mlp.up_proj"]),
+    AdapterCase("targets_list", "targets and exclude as lists of modules", "qwen3_yarn",
+                {"rank": 4, "alpha": 8,
+                 "targets": ["q_proj", "self_attn.k_proj", "o_proj", "model.layers.1.mlp.down_proj"],
+                 "exclude": ["layers.0.self_attn.q_proj"]},
+                clip=1.18, merged=["layers.0.self_attn.k_proj", "layers.1.mlp.down_proj"]),
+    AdapterCase("also_train_head", "lm_head and two kinds of norm beside the adapters, float32 file, label mask",
+                "llama_linear",
+                {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj"],
+                 "also_train": ["lm_head", "model.norm", "input_layernorm"]},
+                clip=0.75, merged=["layers.0.self_attn.q_proj", "layers.1.self_attn.v_proj"]),
+    AdapterCase("also_train_embedding", "embed_tokens of an untied model beside the adapters", "mistral_window",
+                {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj"], "also_train": ["embed_tokens"]},
+                clip=0.18, merged=["layers.0.self_attn.q_proj", "layers.1.self_attn.v_proj"]),
+    AdapterCase("also_train_names", "also_train by bare ends of names; a target that is trained whole has no adapter",
+                "qwen3_norm",
+                {"rank": 2, "alpha": 4, "also_train": ["layers.1.mlp.down_proj", "norm"]},
+                clip=0.515, merged=["layers.0.mlp.down_proj", "layers.1.mlp.up_proj"]),
+]
+
+# What PEFT 0.21 adapts for all-linear in a layer: modules, and parameters that are not a module's weight. Experts and
+# routers were nn.Linear in transformers 4, and PEFT keeps adapting them. megatrain's all-linear leaves them out, so the
+# cases above name the modules of attention.
+LINEAR = {"self_attn." + module for module in ATTENTION}
+MLP = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
+EXPERTS = {"mlp.gate.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"}
+ALL_LINEAR = {"phi3": ({"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"}, set()),
+              "qwen3_moe": (LINEAR, EXPERTS), "mixtral": (LINEAR, EXPERTS), "gpt_oss": (LINEAR, set())}
+
+
+# ---- adapters --------------------------------------------------------------------------------------------------------
+
+def peft_config(keys):
+    return LoraConfig(task_type="CAUSAL_LM", r=keys["rank"], lora_alpha=keys["alpha"], lora_dropout=keys["dropout"],
+                      target_modules=keys["targets"], exclude_modules=keys["exclude"] or None,
+                      use_rslora=keys["rslora"], rank_pattern=dict(keys["rank_pattern"]),
+                      alpha_pattern=dict(keys["alpha_pattern"]), modules_to_save=keys["also_train"] or None)
+
+
+def file_name(parameter):
+    """The name in PEFT's file without PREFIX, of a parameter of a PeftModel."""
+    return parameter.removeprefix(PREFIX).replace(f".modules_to_save.{NAME}.", ".").replace(f".{NAME}.", ".")
+
+
+def trained_of(model):
+    return {file_name(name): parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def write_adapter(case, directory):
+    """PEFT's initial values, but B halves that are not zero: else the gradients of the A halves would be zero."""
+    model = base_goldens.load_model(case.model, FLOAT32)
+    torch.manual_seed(base_goldens.seed_of(case))
+    model = get_peft_model(model, peft_config(case.keys))
+    rng = np.random.default_rng([base_goldens.seed_of(case), 3])
+    for name, parameter in sorted(trained_of(model).items()):
+        if not name.endswith("lora_B.weight"):
+            continue
+        assert not parameter.any(), name
+        module = model.get_submodule(PREFIX + name.removesuffix(".lora_B.weight"))
+        values = STRENGTH / module.scaling[NAME] * rng.standard_normal(tuple(parameter.shape))
+        if case.base_case.family in base_goldens.EXPERT_FAMILIES and ".o_proj." in name:
+            values[:model.config.num_local_experts] *= 0.02  # as make_goldens.py: layers hardly reorder the experts
+        parameter.data.copy_(torch.from_numpy(values))
+    model.save_pretrained(directory, save_embedding_layers=False)
+    (directory / "README.md").unlink()
+
+    file = directory / "adapter_config.json"
+    config = json.loads(file.read_text())
+    config["base_model_name_or_path"] = f"../../../goldens/{case.base}/model"
+    for key in ("target_modules", "exclude_modules", "modules_to_save"):  # sets, in any order
+        if isinstance(config[key], list):
+            config[key].sort()
+    file.write_text(json.dumps(config, indent=2) + "\n")
+    stored = load_file(directory / "adapter_model.safetensors")
+    assert {name.removeprefix(PREFIX) for name in stored} == set(trained_of(model))
+    assert all(tensor.dtype == FLOAT32 for tensor in stored.values())
+
+
+def load_adapted(case, directory, dtype):
+    model = base_goldens.load_model(case.model, dtype)
+    model = PeftModel.from_pretrained(model, str(directory / "adapter"), is_trainable=True,
+                                      autocast_adapter_dtype=False).train()
+    stored = load_file(directory / "adapter" / "adapter_model.safetensors")
+    trained = trained_of(model)
+    assert {PREFIX + name for name in trained} == set(stored)
+    for name, parameter in trained.items():
+        assert torch.equal(parameter, stored[PREFIX + name].to(dtype)), name
+    assert all(parameter.dtype == dtype for parameter in model.parameters())
+    return model
+
+
+def train(case, data, directory, dtype, steps):
+    model = load_adapted(case, directory, dtype)
+    copies = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    trained = trained_of(model)
+    start = {name: parameter.detach().clone() for name, parameter in trained.items()}
+    result = base_goldens.train_steps(case.base_case, data, model, trained, dtype, steps)
+    for name, parameter in model.named_parameters():
+        assert parameter.requires_grad or torch.equal(parameter, copies[name]), name
+    assert all(gradient.any() for gradient in result["grads"].values())
+    return result | {"start": start, "final": {name: p.detach().clone() for name, p in trained.items()}}
+
+
+def logits_of(case, data, model, dtype):
+    """Of whole sequences, in the order of the file and without the borders of documents."""
+    size = case.base_case.seq_len
+    tokens = torch.from_numpy(data.tokens[:SEQUENCES * size].reshape(SEQUENCES, size))
+    with base_goldens.widened(dtype), torch.no_grad():
+        return model(input_ids=tokens, use_cache=False).logits
+
+
+def merged_of(case, directory, dtype):
+    return load_adapted(case, directory, dtype).merge_and_unload()
+
+
+def merged_names(case, modules):
+    """The modules of `merged`, else the first and the last one of layer 0 and the last but one of layer 1."""
+    if not case.merged:
+        layers = [[module for module in modules if f".{layer}." in module] for layer in range(2)]
+        return [layers[0][0], layers[0][-1], layers[1][-2]]
+    return [next(module for module in modules if module.endswith("." + end)) for end in case.merged]
+
+
+# ---- checks ----------------------------------------------------------------------------------------------------------
+
+def check_all_linear(case):
+    model = base_goldens.load_model(case.model, FLOAT32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # patterns that PEFT itself makes for experts and then does not use
+        tuner = get_peft_model(model, peft_config(DEFAULTS | {"rank": 1, "alpha": 1})).base_model
+    modules, parameters = ALL_LINEAR.get(case.base_case.family, (LINEAR | MLP, set()))
+    layers = [f"model.layers.{layer}." for layer in range(model.config.num_hidden_layers)]
+    for found, expected in ((tuner.targeted_module_names, modules), (tuner.targeted_parameter_names, parameters)):
+        assert set(found) == {layer + name for layer in layers for name in expected}, (case.name, found)
+
+
+def check_merge(case, data, directory, exact_logits):
+    """A merged model computes what the adapter does, which is not what the base does."""
+    assert exact_logits.dtype == FLOAT64
+    merged = logits_of(case, data, merged_of(case, directory, FLOAT64), FLOAT64)
+    assert (merged - exact_logits).abs().max() < 1e-9 * exact_logits.abs().max(), case.name
+    plain = logits_of(case, data, base_goldens.load_model(case.model, FLOAT64), FLOAT64)
+    assert (plain - exact_logits).abs().max() > 1e-2 * exact_logits.abs().max(), case.name
+
+
+# ---- main ------------------------------------------------------------------------------------------------------------
+
+def make(case, out):
+    directory = out / case.name
+    if directory.exists():
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True)
+    base, data = case.base_case, base_goldens.data_of(case.base_case)
+    check_all_linear(case)
+    write_adapter(case, directory / "adapter")
+
+    exact = train(case, data, directory, FLOAT64, base.steps)
+    single = train(case, data, directory, FLOAT32, base.steps)
+    half = train(case, data, directory, torch.bfloat16, steps=1)
+    agreement = base_goldens.agreement_of(base, case.name, exact, single, half)
+
+    adapted = load_adapted(case, directory, FLOAT64)
+    if base.family in base_goldens.EXPERT_FAMILIES:
+        base_goldens.check_routes(base, adapted)
+    logits = logits_of(case, data, adapted, FLOAT64)
+    check_merge(case, data, directory, logits)
+    merged = merged_of(case, directory, FLOAT32).state_dict()
+    modules = [name.removesuffix(".lora_A.weight") for name in exact["final"] if name.endswith(".lora_A.weight")]
+    merged = {name + ".weight": merged[name + ".weight"] for name in merged_names(case, modules)}
+
+    save_file(base_goldens.narrow(exact["grads"]), directory / "grads.safetensors")
+    save_file(base_goldens.narrow(exact["final"]), directory / "final.safetensors")
+    save_file(base_goldens.narrow({"logits": logits}), directory / "logits.safetensors")
+    save_file(base_goldens.narrow(merged), directory / "merged.safetensors")
+    place = f"../../goldens/{case.base}/"
+    files = json.loads((BASES / case.base / "expected.json").read_text())["data"]
+    expected = {
+        "covers": case.covers,
+        "base": place + "model",
+        "data": {key: value if key == "dtype" else place + value for key, value in files.items()},
+        **base_goldens.setup_of(base),
+        "adapter": {"rank": case.adapter["rank"], "alpha": case.adapter["alpha"], **case.keys},
+        **{key: exact[key] for key in ("losses", "grad_norms", "clip_factors", "trained_tokens")},
+        "made_with": {"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__},
+    }
+    (directory / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
+    return base_goldens.size_of(directory, case.name, exact, agreement)
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore", category=FutureWarning)
+    sys.exit(base_goldens.main(__doc__, "adapter_goldens", CASES, make, SIZE_LIMIT))

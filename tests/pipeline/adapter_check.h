@@ -1,0 +1,64 @@
+// Adapters under random plans, on any device.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "megatrain/plan/plan_json.h"
+#include "megatrain/plan/random_plan.h"
+#include "tests/pipeline/tiny.h"
+
+namespace megatrain::tiny {
+
+struct AdapterCase {
+  const char* name;
+  AdapterRules adapter;
+  Shape shape = {};
+
+  Shape adapted() const {
+    Shape with = shape;
+    with.freezing.adapter = adapter;
+    return with;
+  }
+};
+
+inline const std::vector<AdapterCase>& adapter_cases() {
+  static const std::vector<AdapterCase> list = {
+      {"all_linear", {.rank = 4, .alpha = 8}},
+      {"dropout", {.rank = 4, .alpha = 8, .dropout = 0.2}, {.clip = false}},
+      {"some_modules", {.rank = 3, .alpha = 6, .rslora = true, .targets = {"q_proj", "mlp.down_proj"}}, {.tied = true}},
+      {"one_layer", {.rank = 2, .targets = {R"(model\.layers\.3\..*_proj)"}}, {.bf16_source = true}},
+      {"patterns",
+       {.rank = 4,
+        .dropout = 0.1,
+        .exclude = {"v_proj", "layers.2.mlp.up_proj"},
+        .rank_pattern = {{R"(layers\.[01]\..*q_proj)", 8}, {"up_proj", 2}},
+        .alpha_pattern = {{"o_proj", 3}}},
+       {.micro_batches = 2, .bf16_source = true}},
+      {"also_train", {.rank = 4, .also_train = {"embed_tokens", "norm", "layers.1.mlp.gate_proj"}}},
+      {"also_train_an_mlp", {.rank = 4, .also_train = {"layers.2.mlp", "model.norm"}}, {.tied = true}},
+      {"fp32", {.rank = 4, .alpha = 8, .init = AdapterInit::gaussian}, {.precision = "fp32"}},
+      {"int8_moments", {.rank = 8, .alpha = 8}, {.moments = "int8"}},
+      {"stochastic_master", {.rank = 8, .alpha = 8}, {.clip = false, .moments = "bf16", .master = "stochastic"}},
+      {"beside_experts", {.rank = 4, .alpha = 8}, {.layers = 4, .experts = 6}},
+      {"beside_groups_of_experts", {.rank = 4, .dropout = 0.1}, {.layers = 4, .experts = 6, .experts_per_record = 4}},
+      {"beside_packed_experts",
+       {.rank = 4, .alpha = 8},
+       {.layers = 4, .experts = 6, .experts_per_record = 3, .mxfp4_experts = true, .mxfp4_source = true}}};
+  return list;
+}
+
+inline void expect_one_hash_with_adapters(const AdapterCase& c, const std::string& device, uint64_t plans,
+                                          int64_t steps) {
+  Tiny tiny(c.adapted(), device);
+  const std::string expected = tiny.train(tiny.default_plan(), steps);
+  for (uint64_t seed = 0; seed < plans; ++seed) {
+    const Plan plan = random_plan(tiny.workload(), seed);
+    ASSERT_EQ(tiny.train(plan, steps), expected)
+        << c.name << ", plan " << seed << ": " << plan_to_json(tiny.workload(), plan).dump();
+  }
+}
+
+}  // namespace megatrain::tiny

@@ -1,0 +1,247 @@
+// Adapters: their gradients are those of the merged weights, the base never changes, and no plan changes a bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "megatrain/plan/inventory.h"
+#include "tests/pipeline/adapter_check.h"
+#include "tests/support/fixtures.h"
+
+namespace megatrain::tiny {
+
+namespace {
+
+constexpr uint64_t kAdapterPlans = kSanitized ? 2 : 16;
+constexpr int64_t kAdapterSteps = 3;
+
+using Tensors = std::map<std::string, std::vector<float>>;
+
+Tensors values_of(const std::vector<LayerRecord>& records, bool trained) {
+  Tensors values;
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      if (tensor.trainable != trained) continue;
+      std::vector<float>& into = values[tensor.name];
+      into.resize(static_cast<size_t>(tensor.elements()));
+      record.read_master(tensor, 0, tensor.elements(), into.data());
+    }
+  }
+  return values;
+}
+
+// Calls write(tensor, values) for every tensor, and writes what it leaves in `values`.
+template <class Write>
+void rewrite(std::vector<LayerRecord>& records, const Write& write) {
+  for (LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      std::vector<float> values(static_cast<size_t>(tensor.elements()));
+      record.read_master(tensor, 0, tensor.elements(), values.data());
+      write(tensor, values);
+      record.write_master(tensor, 0, tensor.elements(), values.data());
+    }
+  }
+}
+
+// Fills the second halves, which begin at zero.
+void draw_second_halves(std::vector<LayerRecord>& records) {
+  rewrite(records, [](const TensorSpec& tensor, std::vector<float>& values) {
+    if (tensor.role != TensorRole::adapter_out) return;
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(0.4 * random_uniform(11, tensor.name_hash(), i) - 0.2);
+  });
+}
+
+// The gradients of the first step, in fp32.
+Tensors first_gradients(Tiny& tiny, Trainer& trainer, StepReport& report) {
+  Tensors gradients;
+  const auto note = [&](int64_t index, const HostGradient& gradient) {
+    const LayerRecord& record = trainer.records()[static_cast<size_t>(index)];
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      if (!tensor.trainable || gradient.rows) continue;
+      const auto* begin = reinterpret_cast<const float*>(gradient.data) + tensor.state_offset;
+      gradients[tensor.name].assign(begin, begin + tensor.elements());
+    }
+  };
+  trainer.updater().observe(note);
+  report = tiny.step(trainer, 1);
+  trainer.drain();
+  trainer.updater().observe({});
+  trainer.device_gradients(note);
+  return gradients;
+}
+
+// The largest difference of `found` from `expected`, relative to the largest magnitude of `expected`.
+double worst(const std::vector<float>& found, const std::vector<double>& expected) {
+  double most = 0, difference = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    most = std::max(most, std::fabs(expected[i]));
+    difference = std::max(difference, std::fabs(static_cast<double>(found[i]) - expected[i]));
+  }
+  return difference / most;
+}
+
+class Adapters : public ::testing::TestWithParam<AdapterCase> {};
+
+TEST_P(Adapters, EveryRandomPlanGivesOneStateHash) {
+  expect_one_hash_with_adapters(GetParam(), "cpu", kAdapterPlans, kAdapterSteps);
+}
+
+TEST_P(Adapters, TheBaseStaysBitForBitAndWhatIsTrainedMoves) {
+  Tiny tiny(GetParam().adapted());
+  const auto trainer = tiny.trainer(random_plan(tiny.workload(), 3));
+  const Tensors base = values_of(trainer->records(), false), trained = values_of(trainer->records(), true);
+  for (int64_t step = 1; step <= kAdapterSteps; ++step) tiny.step(*trainer, step);
+  trainer->drain();
+  EXPECT_EQ(values_of(trainer->records(), false), base);
+  for (const auto& [name, values] : values_of(trainer->records(), true)) EXPECT_NE(values, trained.at(name)) << name;
+}
+
+TEST_P(Adapters, MemoryIsWhatThePlanSaid) {
+  Tiny tiny(GetParam().adapted());
+  const Device& device = *tiny.machine().device;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    const Plan plan = random_plan(tiny.workload(), seed);
+    const auto trainer = tiny.trainer(plan);
+    const MemoryNeed need = memory_need(tiny.workload(), plan);
+    EXPECT_EQ(device.ledger().bytes(), need.hbm_bytes()) << device.ledger().table();
+    EXPECT_EQ(device.host_ledger().bytes(), need.host_bytes()) << device.host_ledger().table();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Adapters, ::testing::ValuesIn(adapter_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+// dL/dB = s dL/dW A^T and dL/dA = s B^T dL/dW, where dL/dW is the gradient of the weight that A and B are merged into.
+TEST(AdapterGradient, IsThatOfTheMergedWeight) {
+  for (const Shape& shape : {Shape{.layers = 3, .clip = false, .precision = "fp32", .dumps = true},
+                             Shape{.layers = 3, .clip = false, .precision = "fp32", .dumps = true, .experts = 4}}) {
+    const AdapterCase adapters{.name = "", .adapter = {.rank = 4, .alpha = 6}, .shape = shape};
+    Tiny adapted(adapters.adapted()), whole(shape);
+    const auto trainer = adapted.trainer(adapted.default_plan()), merged = whole.trainer(whole.default_plan());
+    draw_second_halves(trainer->records());
+    const Tensors halves = values_of(trainer->records(), true);
+    constexpr double kScale = 6.0 / 4;
+    constexpr size_t kRank = 4;
+    const auto halves_of = [&](const std::string& tensor) {
+      const std::string module = module_of(tensor);
+      const auto a = halves.find(module + ".lora_A.weight"), b = halves.find(module + ".lora_B.weight");
+      return std::pair{a == halves.end() ? nullptr : &a->second, b == halves.end() ? nullptr : &b->second};
+    };
+    std::set<std::string> merged_weights;
+    std::map<std::string, size_t> width;
+    rewrite(merged->records(), [&](const TensorSpec& tensor, std::vector<float>& values) {
+      const auto [a, b] = halves_of(tensor.name);
+      if (!a) return;
+      merged_weights.insert(tensor.name);
+      const size_t cols = width[tensor.name] = static_cast<size_t>(tensor.cols);
+      for (size_t i = 0; i < values.size(); ++i) {
+        double delta = 0;
+        for (size_t r = 0; r < kRank; ++r) delta += (*b)[i / cols * kRank + r] * (*a)[r * cols + i % cols];
+        values[i] += static_cast<float>(kScale * delta);
+      }
+    });
+    ASSERT_EQ(merged_weights.size(), halves.size() / 2);
+    StepReport found, expected;
+    const Tensors gradients = first_gradients(adapted, *trainer, found);
+    const Tensors of_weights = first_gradients(whole, *merged, expected);
+    EXPECT_NEAR(found.loss, expected.loss, 2e-6 * expected.loss);
+    for (const std::string& name : merged_weights) {
+      const auto [a, b] = halves_of(name);
+      const std::vector<float>& grad = of_weights.at(name);
+      const size_t cols = width.at(name), rows = grad.size() / cols;
+      std::vector<double> grad_a(kRank * cols), grad_b(rows * kRank);
+      for (size_t i = 0; i < rows; ++i) {
+        for (size_t j = 0; j < cols; ++j) {
+          for (size_t r = 0; r < kRank; ++r) {
+            grad_a[r * cols + j] += kScale * (*b)[i * kRank + r] * grad[i * cols + j];
+            grad_b[i * kRank + r] += kScale * grad[i * cols + j] * (*a)[r * cols + j];
+          }
+        }
+      }
+      EXPECT_LT(worst(gradients.at(module_of(name) + ".lora_A.weight"), grad_a), 2e-5) << name;
+      EXPECT_LT(worst(gradients.at(module_of(name) + ".lora_B.weight"), grad_b), 2e-5) << name;
+    }
+  }
+}
+
+// The dropped elements are the same in forward, in backward and in a repeated step.
+TEST(AdapterDropout, GradientsAreThoseOfTheLossWithTheSameElementsDropped) {
+  const AdapterCase c{.name = "",
+                      .adapter = {.rank = 4, .alpha = 8, .dropout = 0.3},
+                      .shape = {.layers = 2, .clip = false, .precision = "fp32", .dumps = true}};
+  Tiny tiny(c.adapted());
+  const auto prepared = [&] {
+    auto trainer = tiny.trainer(tiny.default_plan());
+    draw_second_halves(trainer->records());
+    return trainer;
+  };
+  StepReport report;
+  const auto trainer = prepared();
+  const Tensors gradients = first_gradients(tiny, *trainer, report);
+  constexpr float kEps = 4e-3f;
+  for (const auto& [name, gradient] : gradients) {
+    const auto most = std::ranges::max_element(gradient, {}, [](float g) { return std::fabs(g); });
+    const size_t at = static_cast<size_t>(most - gradient.begin());
+    const auto loss_at = [&](float shift) {
+      const auto shifted = prepared();
+      rewrite(shifted->records(), [&](const TensorSpec& tensor, std::vector<float>& values) {
+        if (tensor.name == name) values[at] += shift;
+      });
+      return tiny.step(*shifted, 1).loss;
+    };
+    const double slope = (loss_at(kEps) - loss_at(-kEps)) / (2 * kEps);
+    EXPECT_NEAR(slope, *most, 0.02 * std::fabs(*most) + 2e-4) << name;
+  }
+  const auto again = prepared();
+  EXPECT_EQ(tiny.step(*again, 1).loss, report.loss);
+  EXPECT_NE(tiny.step(*prepared(), 2).loss, report.loss);
+}
+
+TEST(AdapterState, HoldsOnlyWhatIsTrainedAndComesBackBitForBit) {
+  const AdapterCase c{.name = "", .adapter = {.rank = 4, .also_train = {"norm"}}, .shape = {.bf16_source = true}};
+  Tiny tiny(c.adapted());
+  const auto trainer = tiny.trainer(random_plan(tiny.workload(), 1));
+  for (int64_t step = 1; step <= 2; ++step) tiny.step(*trainer, step);
+  trainer->drain();
+  TemporaryDirectory out;
+  const std::string path = out / "state.safetensors";
+  const StateHash saved = save_state(path, 2, trainer->records(), StateForm::stored, 2);
+  std::set<std::string> names;
+  for (const TensorDeclaration& tensor : stored_tensors(trainer->records())) names.insert(tensor.name);
+  EXPECT_TRUE(names.contains("model.layers.0.self_attn.q_proj.lora_A.weight.exp_avg"));
+  EXPECT_TRUE(names.contains("model.norm.weight"));
+  EXPECT_FALSE(names.contains("model.layers.0.self_attn.q_proj.weight"));
+  const auto other = tiny.trainer(random_plan(tiny.workload(), 2));
+  load_state(path, other->records(), 2);
+  EXPECT_EQ(hash_state(other->records(), 2).state, saved.state);
+  tiny.step(*trainer, 3);
+  tiny.step(*other, 3);
+  trainer->drain();
+  other->drain();
+  EXPECT_EQ(hash_state(other->records(), 3).state, hash_state(trainer->records(), 3).state);
+}
+
+TEST(AdapterRulesAre, RefusedWhereTheyMatchNothingOrCannotBe) {
+  const auto refused = [](const AdapterRules& rules, std::initializer_list<std::string> parts,
+                          const Shape& shape = {}) {
+    expect_error(ExitCode::bad_config, parts,
+                 [&] { model_layouts(model_config(shape), DType::bf16, {.adapter = rules}); });
+  };
+  refused({.rank = 4, .targets = {"q_porj"}}, {"adapter.targets", "q_porj", "q_proj"});
+  refused({.rank = 4, .targets = {"q_proj", "lm_head"}}, {"adapter.targets", "lm_head", "also_train"});
+  refused({.rank = 4, .targets = {"gate"}}, {"gate", "cannot"}, {.layers = 2, .experts = 4});
+  refused({.rank = 4, .targets = {"q_proj", ".*_proj"}}, {"regular expression", "alone"});
+  refused({.rank = 4, .targets = {"(q_proj"}}, {"adapter.targets", "regular expression"});
+  refused({.rank = 4, .exclude = {"w_proj"}}, {"adapter.exclude", "w_proj"});
+  refused({.rank = 4, .targets = {"q_proj"}, .exclude = {"q_proj"}}, {"no module"});
+  refused({.rank = 4, .rank_pattern = {{"z_proj", 2}}}, {"adapter.rank_pattern", "z_proj"});
+  refused({.rank = 4, .also_train = {"tail"}}, {"adapter.also_train", "tail"});
+  refused({.rank = 4, .also_train = {"embed_tokens"}}, {"tie_word_embeddings"}, {.tied = true});
+  refused({.rank = 25}, {"25", "24"});
+}
+
+}  // namespace
+
+}  // namespace megatrain::tiny

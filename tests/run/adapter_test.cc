@@ -1,0 +1,110 @@
+// Runs that train adapters: what they write, exact resume over a base that is only read, and training further.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "megatrain/config/adapter_file.h"
+#include "megatrain/hub/hash.h"
+#include "megatrain/hub/model_files.h"
+#include "megatrain/run/export_run.h"
+#include "megatrain/run/run.h"
+#include "megatrain/run/run_files.h"
+#include "tests/run/golden_run.h"
+
+namespace megatrain {
+
+namespace {
+
+class AdapterRun : public GoldenRun {
+ protected:
+  static constexpr int64_t kSteps = 4;
+
+  AdapterRun() {
+    golden_ = in_repository("tests/parity/goldens/llama_mha");
+    std::filesystem::copy(golden_ + "/model", base_, std::filesystem::copy_options::recursive);
+  }
+
+  TrainConfig config(const std::string& run) const {
+    TrainConfig c = run_config(run);
+    c.model.path = base_;
+    c.batch = 4;
+    c.steps = kSteps;
+    c.optim.lr = 1e-2;
+    c.adapter = {.rank = 4, .alpha = 8, .dropout = 0.1, .also_train = {"model.norm"}};
+    return c;
+  }
+
+  std::string weights_of(const std::string& directory) const {
+    return hash_file(directory + "/adapter_model.safetensors").weights;
+  }
+
+  const std::string base_ = directory_ / "base";
+};
+
+}  // namespace
+
+TEST_F(AdapterRun, WritesAPeftDirectoryAndLeavesTheBaseAsItWas) {
+  const std::string before = read_bytes(base_ + "/model.safetensors");
+  const TrainConfig c = config("run");
+  run_training(c, {});
+  EXPECT_EQ(read_bytes(base_ + "/model.safetensors"), before);
+  const AdapterFile file = read_adapter_file(c.run_dir + "/model");
+  EXPECT_EQ(file.settings.rank, 4);
+  EXPECT_EQ(file.settings.alpha, 8);
+  EXPECT_EQ(file.settings.also_train, (std::vector<std::string>{"model.norm"}));
+  EXPECT_TRUE(std::filesystem::equivalent(file.base, base_)) << file.base;
+  const ModelFiles files(c.run_dir + "/model");
+  EXPECT_NE(files.find("base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"), nullptr);
+  EXPECT_NE(files.find("base_model.model.model.norm.weight"), nullptr);
+  EXPECT_EQ(files.find("base_model.model.model.layers.0.self_attn.q_proj.weight"), nullptr);
+  EXPECT_NO_THROW(verify_model_of_run(c.run_dir + "/model"));
+  expect_error(ExitCode::bad_input, {"PEFT", c.run_dir + "/model"},
+               [&] { export_run(c.run_dir, directory_ / "out", {}); });
+}
+
+TEST_F(AdapterRun, StoppedAfterAnyStepAndResumedItEndsTheSame) {
+  const TrainConfig straight = config("straight");
+  const std::string expected = run_training(straight, {}).state_hash;
+  for (int64_t step = 1; step < kSteps; ++step) {
+    TrainConfig c = config(fmt::format("stop-{}", step));
+    run_until(c, step);
+    c.resume = true;
+    EXPECT_EQ(run_training(c, {}).state_hash, expected) << "stopped after step " << step;
+    EXPECT_EQ(weights_of(c.run_dir + "/model"), weights_of(straight.run_dir + "/model"));
+  }
+}
+
+TEST_F(AdapterRun, ResumeRefusesAnotherAdapterAndAnotherBase) {
+  TrainConfig c = config("run");
+  run_until(c, 2);
+  c.resume = true;
+  const auto refused = [&](const std::string& part, const TrainConfig& other) {
+    expect_error(ExitCode::bad_config, {part, "step-00000002"}, [&] { run_training(other, {}); });
+  };
+  TrainConfig other = c;
+  other.adapter.alpha = 16;
+  refused("adapter", other);
+  other = c;
+  other.adapter = {};
+  refused("adapter", other);
+  std::string changed = read_bytes(base_ + "/model.safetensors");
+  changed[changed.size() - 3] ^= 1;
+  write_bytes(base_ + "/model.safetensors", changed);
+  refused("base", c);
+}
+
+TEST_F(AdapterRun, GoesOnFromAnAdapterAndRefusesOneOfAnotherBase) {
+  const TrainConfig first = config("first");
+  run_training(first, {});
+  TrainConfig more = config("more");
+  more.model.adapter = first.run_dir + "/model";
+  more.steps = 0;
+  run_training(more, {});
+  EXPECT_EQ(weights_of(more.run_dir + "/model"), weights_of(first.run_dir + "/model"));
+  TrainConfig other = config("other");
+  other.model.path = in_repository("tests/parity/goldens/llama_bias/model");
+  other.model.adapter = first.run_dir + "/model";
+  expect_error(ExitCode::bad_input, {"adapter_model.safetensors", "shape"}, [&] { run_training(other, {}); });
+}
+
+}  // namespace megatrain
