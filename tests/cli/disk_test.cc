@@ -219,6 +219,13 @@ TEST(RunDisk, PlanShowsWhatARunWritesAndRefusesWhatTrainWould) {
   EXPECT_EQ(megatrain(with(with(many, "--machine=4090"), "--device=auto")).code, 0);
 }
 
+// Files of LLaMA-Factory are such, unless they have save_total_limit and max_steps.
+TEST(RunDisk, APlanWhoseNumberOfCheckpointsOnlyTheDataKnowCountsOne) {
+  const Place place("llama_linear", "epochs: 3\ncheckpoint: {every: 10, keep: 1000000000}\n");
+  const std::string text = succeed({"plan", place.config()}).out;
+  EXPECT_NE(text.find("1 checkpoint of "), std::string::npos) << text;
+}
+
 TEST(RunDisk, WhatTheRunSaysItWritesIsWhatItWrites) {
   const Place place("llama_linear", "steps: 6\ncheckpoint: {every: 2, keep: 2}\n");
   const json files = json::parse(succeed({"plan", place.config(), "--json"}).out).at("files");

@@ -79,10 +79,11 @@ TEST(ConfigAliases, ALlamaFactoryConfigurationIsUnderstood) {
 constexpr const char* kBase = "model: {path: m}\ndata: {train: a.jsonl}\n";
 
 TEST(ConfigAliases, WhatMegatrainDoesNotDoIsRefused) {
-  EXPECT_NE(alias_refusal("finetuning_type: lora\n").find("c.yaml:1: finetuning_type: lora asks for adapters (LoRA)"),
+  EXPECT_NE(alias_refusal("finetuning_type: oft\n").find("c.yaml:1: finetuning_type: oft asks for adapters (OFT)"),
             std::string::npos);
-  EXPECT_NE(alias_refusal("finetuning_type: half\n").find("c.yaml:1: finetuning_type is 'half', expected full;"),
-            std::string::npos);
+  EXPECT_NE(
+      alias_refusal("finetuning_type: half\n").find("c.yaml:1: finetuning_type is 'half', expected lora or full;"),
+      std::string::npos);
   EXPECT_NE(alias_refusal("stage: grpo\n").find("expected sft or pt"), std::string::npos);
   EXPECT_NE(alias_refusal("optim: adafactor\n").find("the optimizer is AdamW"), std::string::npos);
   EXPECT_EQ(alias_refusal(std::string(kBase) + "optim: adamw_torch\nsteps: 1\n"), "accepted");

@@ -387,9 +387,18 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                    {"--data.train=a.jsonl", "--data.eval_split=0.25", "--tokens=1000000", "--train_only=lm_head.*",
                     "--optim.warmup=0.1", "--optim.warmup_most=9", "--eval.every=epoch", "--checkpoint.every=0.125"});
   EXPECT_EQ(parse_config(resolved_yaml(split), "resolved"), split);
+  const TrainConfig adapted =
+      parse_config("model.path: m\ndata.train: a.jsonl\nsteps: 1\n", "c.yaml",
+                   {"--adapter.rank=4", "--adapter.alpha=6.5", "--adapter.dropout=0.25",
+                    "--adapter.targets=.*layers\\.[0-3]\\..*(q|v)_proj", "--adapter.exclude=k_proj,mlp.up_proj",
+                    "--adapter.rslora", "--adapter.init=gaussian", "--adapter.rank_pattern={v_proj: 2}",
+                    "--adapter.alpha_pattern={'layers\\.1\\..*': 0.5}", "--adapter.also_train=lm_head,norm"});
+  EXPECT_EQ(parse_config(resolved_yaml(adapted), "resolved"), adapted);
   for (const ConfigKey& key : config_keys()) {
     const std::string usual = key.write(TrainConfig{});
-    EXPECT_TRUE(key.write(full) != usual || key.write(sets) != usual || key.write(split) != usual)
+    if (key.name == "model.adapter") continue;  // names a directory that is read
+    EXPECT_TRUE(key.write(full) != usual || key.write(sets) != usual || key.write(split) != usual ||
+                key.write(adapted) != usual)
         << key.name << " is not exercised here";
   }
 }
@@ -466,7 +475,10 @@ TEST(Config, EveryExampleIsRead) {
 }
 
 TEST(Config, MutatedTextIsReadOrRefusedAsConfigAndNothingElse) {
-  const std::string text = resolved_yaml(parse_config(kMinimal, "c.yaml"));
+  std::string text = resolved_yaml(parse_config(kMinimal, "c.yaml"));
+  const std::string adapter = "  adapter: null\n";  // model.adapter: a directory that is read
+  ASSERT_NE(text.find(adapter), std::string::npos);
+  text.erase(text.find(adapter), adapter.size());
   const std::string alphabet = "{}[]:,&*!|>'\"%@`#-?~ \n\t\\0a.<\xff";
   int refused = 0;
   for (uint64_t round = 0; round < 3000; ++round) {

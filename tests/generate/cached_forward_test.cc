@@ -14,7 +14,7 @@ namespace {
 
 using Feed = CachedForward::Feed;
 
-constexpr GeneratorOptions kRoomyCache{.max_context = 100, .max_batch = 2, .memory_bytes = kPlenty};
+const GeneratorOptions kRoomyCache{.max_context = 100, .max_batch = 2, .memory_bytes = kPlenty};
 
 std::vector<float> last_row(std::span<const float> logits, int64_t vocab) {
   return {logits.end() - vocab, logits.end()};

@@ -16,7 +16,7 @@ constexpr int64_t kChunkTokens[] = {1, 7};
 constexpr int64_t kExpertsOfARecord[] = {0, 1, 3, 8};
 #endif
 
-constexpr GeneratorOptions kRoomy{.max_context = 100, .max_batch = 4, .memory_bytes = kPlenty};
+const GeneratorOptions kRoomy{.max_context = 100, .max_batch = 4, .memory_bytes = kPlenty};
 
 std::vector<std::vector<int32_t>> answers(const std::string& name, const GeneratorOptions& options,
                                           DType dtype = DType::f32, Tier tier = Tier::host) {

@@ -10,7 +10,7 @@
 namespace megatrain::generation {
 namespace {
 
-constexpr GeneratorOptions kRoomyTraining{.max_context = 100, .max_batch = 4, .memory_bytes = kPlenty};
+const GeneratorOptions kRoomyTraining{.max_context = 100, .max_batch = 4, .memory_bytes = kPlenty};
 
 TEST(GenerationWhileTraining, ATrainersRecordsAnswerAsTheModelItExportsDoes) {
   const TemporaryDirectory directory;

@@ -7,7 +7,7 @@
 namespace megatrain::generation {
 namespace {
 
-constexpr GeneratorOptions kRoomy{.max_context = 100, .max_batch = 4, .memory_bytes = kPlenty};
+const GeneratorOptions kRoomy{.max_context = 100, .max_batch = 4, .memory_bytes = kPlenty};
 
 TEST(CudaGeneration, GreedyIdsAreThoseOfTransformersForEveryFamily) {
   for (const std::string& name : model_names()) {

@@ -46,7 +46,7 @@ TEST_F(OtherFormats, AreAnsweredWithTheCommandThatHelps) {
   const std::string adapter = of_model(folder + "/");
   EXPECT_TRUE(has(adapter, folder + " is an adapter (LoRA) of Org/Base, not a whole model; model.adapter: "))
       << adapter;
-  EXPECT_TRUE(has(adapter, "save_pretrained(sys.argv[2])' " + folder + " " + folder + "-merged, and give " + folder +
+  EXPECT_TRUE(has(adapter, "megatrain merge Org/Base " + folder + " --out " + folder + "-merged, and give " + folder +
                                "-merged as the model"))
       << adapter;
   write("d/config.json", "{}");
@@ -60,7 +60,7 @@ TEST_F(OtherFormats, AnAdaptersNameIsAWordOfTheShellAndNoCode) {
   write("x'$(touch y)'/adapter_config.json", "{}");
   const std::string said = of_model((folder_ / "x'$(touch y)'").string());
   const std::string quoted = "'" + (folder_ / "x'\\''$(touch y)'\\''").string();
-  EXPECT_TRUE(has(said, "save_pretrained(sys.argv[2])' " + quoted + "' " + quoted + "-merged', and give ")) << said;
+  EXPECT_TRUE(has(said, "megatrain merge BASE " + quoted + "' --out " + quoted + "-merged', and give ")) << said;
 }
 
 TEST_F(OtherFormats, ARunIsTakenWhateverStandsInIt) {

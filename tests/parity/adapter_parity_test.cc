@@ -1,6 +1,8 @@
 // Adapters against PEFT: losses, gradients and ten clipped steps; directories in and out.
 #include "megatrain/config/adapter_file.h"
+#include "megatrain/generate/cached_forward.h"
 #include "megatrain/io/file.h"
+#include "megatrain/run/merge_adapter.h"
 #include "megatrain/train/adapter_files.h"
 #include "tests/parity/parity.h"
 #include "tests/support/fixtures.h"
@@ -43,7 +45,8 @@ TEST_P(AdapterGolden, SettingsReadFromPeftAreThoseOfTheRun) {
   const ModelSource source = read_model_source(given);
   const auto adapters_of = [&](const TrainConfig& c) {
     std::map<std::string, std::tuple<int64_t, int64_t, float>> found;
-    for (const LayerLayout& layout : model_layouts(source.config, DType::f32, {.adapter = adapter_rules(c.adapter)})) {
+    for (const LayerLayout& layout :
+         model_layouts(source.config, DType::f32, {.adapter = adapter_rules(c.adapter, true)})) {
       for (const TensorSpec& t : layout.tensors) {
         if (t.trainable) found[t.name] = {t.rows, t.cols, t.adapter.scale};
       }
@@ -70,6 +73,60 @@ TEST_P(AdapterGolden, AnUntrainedAdapterComesOutAsItWentIn) {
   EXPECT_EQ(after.settings.rank_pattern, before.settings.rank_pattern);
   EXPECT_EQ(after.settings.also_train, before.settings.also_train);
   EXPECT_TRUE(std::filesystem::exists(after.base + "/config.json")) << after.base;
+}
+
+// Answers compute the adapters beside the weights: the logits of two sequences, token by token.
+TEST_P(AdapterGolden, GenerationHasTheLogitsOfPeft) {
+  const TrainConfig c = config();
+  const nlohmann::json golden = read_json_file(golden_path(name()) + "/expected.json");
+  const ModelConfig model = read_model_source(c).config;
+  const AdapterRules rules = adapter_rules(c.adapter, true);
+  const auto device = make_cpu_device();
+  const auto ops = make_cpu_ops({.threads = 2});
+  const std::vector<LayerLayout> layouts = weights_only(model_layouts(model, DType::f32, {.adapter = rules}));
+  std::vector<LayerRecord> records = make_records(*device, layouts, std::vector<Tier>(layouts.size(), Tier::host));
+  load_weights(c.model.path, records, 2);
+  load_adapter(adapter(), rules, records, 2);
+  const int64_t length = golden.at("seq_len").get<int64_t>();
+  const std::vector<float> expected = read_tensors(golden_path(name()) + "/logits.safetensors").at("logits");
+  const std::string tokens = read_bytes(golden_path(name()) + "/" + golden.at("data").at("tokens").get<std::string>());
+  const size_t width = golden.at("data").at("dtype") == "uint32" ? 4 : 2;
+  CachedForward forward(*device, *ops, model, records,
+                        {.max_context = length, .memory_bytes = int64_t{1} << 30, .adapter = rules});
+  double worst = 0;
+  for (int64_t at = 0; at < 2 * length; ++at) {
+    int32_t id = 0;
+    std::memcpy(&id, tokens.data() + static_cast<size_t>(at) * width, width);
+    const std::span<const float> logits = forward.run(
+        {{.sequence = 0, .position = at % length, .ids = std::span(&id, 1), .logits = true, .length = length}});
+    for (int64_t v = 0; v < model.vocab; ++v) {
+      const float e = expected[static_cast<size_t>(at * model.vocab + v)];
+      worst = std::max(worst, std::fabs(static_cast<double>(logits[static_cast<size_t>(v)]) - e));
+    }
+  }
+  EXPECT_LE(worst, 1e-5 * largest(expected));
+}
+
+TEST_P(AdapterGolden, MergedWeightsAreThoseOfPeftAndTheOthersTheBases) {
+  const TrainConfig c = config();
+  TemporaryDirectory out;
+  const MergedModel merged = merge_adapter(c.model.path, adapter(), out / "model", DType::f32, 2);
+  EXPECT_GT(merged.adapted, merged.still);
+  const Tensors found = read_tensors(out / "model"), base = read_tensors(c.model.path),
+                expected = read_tensors(golden_path(name()) + "/merged.safetensors");
+  ASSERT_FALSE(expected.empty());
+  for (const auto& [tensor, error] : relative_errors(found, expected)) EXPECT_LE(error, 1e-6) << tensor;
+  int64_t changed = 0, whole = 0;
+  for (const auto& [tensor, values] : found) changed += base.contains(tensor) && base.at(tensor) != values;
+  for (const LayerLayout& layout :
+       model_layouts(read_model_source(c).config, DType::f32, {.adapter = adapter_rules(c.adapter, true)})) {
+    for (const TensorSpec& tensor : layout.tensors) {
+      changed -= tensor.role == TensorRole::adapter_out;
+      whole += tensor.trainable && !tensor.is_adapter();
+    }
+  }
+  EXPECT_GE(changed, 0);
+  EXPECT_LE(changed, whole) << "only what an adapter adds to or replaces";
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, AdapterGolden, ::testing::ValuesIn(adapter_golden_names()),

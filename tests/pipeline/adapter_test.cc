@@ -234,7 +234,15 @@ TEST(AdapterRulesAre, RefusedWhereTheyMatchNothingOrCannotBe) {
   refused({.rank = 4, .targets = {"gate"}}, {"gate", "cannot"}, {.layers = 2, .experts = 4});
   refused({.rank = 4, .targets = {"q_proj", ".*_proj"}}, {"regular expression", "alone"});
   refused({.rank = 4, .targets = {"(q_proj"}}, {"adapter.targets", "regular expression"});
+  refused({.rank = 4, .targets = {".*(q_proj|lm_head)"}}, {"adapter.targets", "lm_head"});
+  refused({.rank = 4, .targets = {".*"}}, {"adapter.targets", "cannot have an adapter"});
+  refused({.rank = 4, .targets = {"all-linear", "q_proj"}}, {"all-linear", "alone"});
   refused({.rank = 4, .exclude = {"w_proj"}}, {"adapter.exclude", "w_proj"});
+  refused({.rank = 4, .exclude = {"all-linear"}}, {"adapter.exclude", "all-linear"});
+  refused({.rank = 4, .targets = {"q_proj"}, .exclude = {"v_proj"}}, {"adapter.exclude", "v_proj"});
+  refused({.rank = 4, .targets = {"q_proj"}, .rank_pattern = {{"v_proj", 2}}}, {"adapter.rank_pattern", "v_proj"});
+  refused({.rank = 4, .also_train = {"layers.0.mlp"}}, {"adapter.also_train", "experts"}, {.layers = 2, .experts = 4});
+  refused({.rank = 4, .also_train = {"mlp.gate"}}, {"adapter.also_train", "routers"}, {.layers = 2, .experts = 4});
   refused({.rank = 4, .targets = {"q_proj"}, .exclude = {"q_proj"}}, {"no module"});
   refused({.rank = 4, .rank_pattern = {{"z_proj", 2}}}, {"adapter.rank_pattern", "z_proj"});
   refused({.rank = 4, .also_train = {"tail"}}, {"adapter.also_train", "tail"});

@@ -58,8 +58,12 @@ TEST_F(AdapterRun, WritesAPeftDirectoryAndLeavesTheBaseAsItWas) {
   EXPECT_NE(files.find("base_model.model.model.norm.weight"), nullptr);
   EXPECT_EQ(files.find("base_model.model.model.layers.0.self_attn.q_proj.weight"), nullptr);
   EXPECT_NO_THROW(verify_model_of_run(c.run_dir + "/model"));
-  expect_error(ExitCode::bad_input, {"PEFT", c.run_dir + "/model"},
-               [&] { export_run(c.run_dir, directory_ / "out", {}); });
+  const ExportedRun exported = export_run(c.run_dir, directory_ / "out", {});
+  EXPECT_EQ(exported.step, kSteps);
+  EXPECT_EQ(weights_of(directory_ / "out"), weights_of(c.run_dir + "/model"));
+  EXPECT_EQ(read_bytes((directory_ / "out") + "/adapter_config.json"),
+            read_bytes(c.run_dir + "/model/adapter_config.json"));
+  expect_error(ExitCode::bad_config, {"--dtype"}, [&] { export_run(c.run_dir, directory_ / "other", DType::bf16); });
 }
 
 TEST_F(AdapterRun, StoppedAfterAnyStepAndResumedItEndsTheSame) {
@@ -68,6 +72,7 @@ TEST_F(AdapterRun, StoppedAfterAnyStepAndResumedItEndsTheSame) {
   for (int64_t step = 1; step < kSteps; ++step) {
     TrainConfig c = config(fmt::format("stop-{}", step));
     run_until(c, step);
+    EXPECT_EQ(export_run(c.run_dir, directory_ / fmt::format("out-{}", step), {}).step, step);
     c.resume = true;
     EXPECT_EQ(run_training(c, {}).state_hash, expected) << "stopped after step " << step;
     EXPECT_EQ(weights_of(c.run_dir + "/model"), weights_of(straight.run_dir + "/model"));
@@ -101,6 +106,14 @@ TEST_F(AdapterRun, GoesOnFromAnAdapterAndRefusesOneOfAnotherBase) {
   more.steps = 0;
   run_training(more, {});
   EXPECT_EQ(weights_of(more.run_dir + "/model"), weights_of(first.run_dir + "/model"));
+  // A resume takes the adapters from the checkpoint: the directory that they began from may be gone.
+  more = config("stopped");
+  more.model.adapter = first.run_dir + "/model";
+  run_until(more, 2);
+  std::filesystem::rename(first.run_dir, first.run_dir + "-elsewhere");
+  more.resume = true;
+  EXPECT_NO_THROW(run_training(more, {}));
+  std::filesystem::rename(first.run_dir + "-elsewhere", first.run_dir);
   TrainConfig other = config("other");
   other.model.path = in_repository("tests/parity/goldens/llama_bias/model");
   other.model.adapter = first.run_dir + "/model";

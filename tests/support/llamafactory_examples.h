@@ -73,7 +73,7 @@ struct Example {
   std::vector<std::string> words;  // options with which megatrain can train the file
 };
 
-// Files that train all weights, and others with the one option that makes them do so.
+// Files that train all weights or adapters, and others with the one option that makes them do so.
 inline std::vector<Example> trained_examples() {
   const Keys ascend = with(supervised(), {{"flash_attn", "fa2"},
                                           {"use_v1_kernels", "true"},
@@ -85,7 +85,6 @@ inline std::vector<Example> trained_examples() {
                                           {"per_device_train_batch_size", "8"},
                                           {"gradient_accumulation_steps", "1"},
                                           {"resume_from_checkpoint", "null"}});
-  const std::string full = "--finetuning_type=full";
   const Keys asft = with(supervised(), {{"deepspeed", "examples/deepspeed/ds_z0_config.json"},
                                         {"use_asft_loss", "true"},
                                         {"asft_alpha", "0.1"},
@@ -110,11 +109,11 @@ inline std::vector<Example> trained_examples() {
                      {"learning_rate", "1.0e-4"},
                      {"seed", "1234"}}),
        {}},
-      {"train_lora/qwen3_lora_sft", lora(), {full}},
+      {"train_lora/qwen3_lora_sft", lora(), {}},
       {"train_lora/qwen3_lora_sft_ds3",
        lora({{"deepspeed", "examples/deepspeed/ds_z3_config.json"}, {"gradient_accumulation_steps", "2"}}),
-       {full}},
-      {"train_lora/qwen3_lora_pretrain", lora({{"stage", "pt"}, {"dataset", "c4_demo"}, {"template", "-"}}), {full}},
+       {}},
+      {"train_lora/qwen3_lora_pretrain", lora({{"stage", "pt"}, {"dataset", "c4_demo"}, {"template", "-"}}), {}},
       {"train_lora/qwen3_preprocess",
        {{"model_name_or_path", "models/m"},
         {"trust_remote_code", "true"},
@@ -131,8 +130,9 @@ inline std::vector<Example> trained_examples() {
         {"tokenized_path", "saves/dataset/sft"},
         {"output_dir", "saves/run"},
         {"overwrite_output_dir", "true"}},
-       {full}},
-      {"train_qlora/llama3_lora_sft_awq", lora(), {full}},
+       {}},
+      {"train_qlora/qwen3_lora_sft_otfq", lora({{"quantization_bit", "4"}, {"quantization_method", "bnb"}}), {}},
+      {"a file for LoRA without finetuning_type", lora({{"finetuning_type", "-"}, {"lora_target", "-"}}), {}},
       {"extras/adam_mini/qwen2_full_sft", with(supervised(), {{"use_adam_mini", "true"}}), {"--use_adam_mini=false"}},
       {"extras/dft/qwen2_full_sft", with(supervised(), {{"use_dft_loss", "true"}}), {"--use_dft_loss=false"}},
       {"extras/eaft/qwen25_05b_eaft_full",
@@ -176,20 +176,24 @@ struct RefusedExample {
 inline std::vector<RefusedExample> refused_examples() {
   const Keys sees = {{"image_max_pixels", "262144"}, {"video_max_pixels", "16384"}};
   return {
-      {"train_lora/qwen3_lora_sft", lora(), "finetuning_type: lora", "adapters (LoRA)"},
       {"train_lora/qwen3_lora_dpo", lora({{"stage", "dpo"}, {"pref_beta", "0.1"}, {"pref_loss", "sigmoid"}}),
        "stage: dpo", "preferences (DPO)"},
       {"train_lora/qwen3_lora_kto", lora({{"stage", "kto"}, {"pref_beta", "0.1"}}), "stage: kto", "preferences (KTO)"},
       {"train_lora/qwen3_lora_reward", lora({{"stage", "rm"}}), "stage: rm", "a reward model"},
-      {"train_lora/qwen3_lora_pretrain", lora({{"stage", "pt"}}), "finetuning_type: lora", "adapters (LoRA)"},
       {"train_lora/qwen3vl_lora_sft", lora(sees), "image_max_pixels: 262144", "a model that sees (VLM)"},
       {"train_full/qwen3vl_full_sft",
        with(supervised(), with(sees, {{"freeze_vision_tower", "true"}, {"freeze_language_model", "false"}})),
        "image_max_pixels: 262144", "a model that sees (VLM)"},
       {"train_full/mossvl_full_sft", with(supervised(), with(sees, {{"freeze_language_model", "false"}})),
        "image_max_pixels: 262144", "a model that sees (VLM)"},
-      {"train_qlora/qwen3_lora_sft_otfq", lora({{"quantization_bit", "4"}, {"quantization_method", "bnb"}}),
-       "quantization_bit: 4", "a quantised model (QLoRA)"},
+      {"extras/pissa/llama3_lora_sft", lora({{"pissa_init", "true"}, {"pissa_iter", "16"}, {"pissa_convert", "true"}}),
+       "pissa_convert: true", "PiSSA"},
+      {"extras/loraplus/llama3_lora_sft", lora({{"loraplus_lr_ratio", "16.0"}}), "loraplus_lr_ratio: 16.0", "LoRA+"},
+      {"a file for DoRA", lora({{"use_dora", "true"}}), "use_dora: true", "DoRA"},
+      {"a file with two adapters", lora({{"adapter_name_or_path", "saves/a,saves/b"}}),
+       "adapter_name_or_path: saves/a,saves/b", "several adapters"},
+      {"a file with quantization_bit that trains all weights", with(supervised(), {{"quantization_bit", "4"}}),
+       "quantization_bit: 4", "a quantised model"},
       {"extras/galore/llama3_full_sft", with(supervised(), {{"use_galore", "true"}, {"galore_rank", "128"}}),
        "use_galore: true", "GaLore"},
       {"extras/apollo/llama3_full_sft", with(supervised(), {{"use_apollo", "true"}}), "use_apollo: true", "APOLLO"},
@@ -208,8 +212,8 @@ inline std::vector<RefusedExample> refused_examples() {
        "finetuning_type: oft", "adapters (OFT)"},
       {"extras/fp8/llama3_fp8_fsdp_sft", with(supervised(), {{"fp8", "true"}}), "fp8: true", "FP8"},
       {"extras/nlg_eval/llama3_lora_predict",
-       lora({{"do_train", "-"}, {"do_predict", "true"}, {"adapter_name_or_path", "saves/x"}}),
-       "adapter_name_or_path: saves/x", "adapters (LoRA)"},
+       lora({{"do_train", "-"}, {"do_predict", "true"}, {"adapter_name_or_path", "saves/x"}}), "do_predict: true",
+       "predictions"},
       {"merge_lora/qwen3_full_sft",
        {{"model_name_or_path", "m"}, {"template", "t"}, {"export_dir", "out"}, {"export_size", "5"}},
        "export_dir: out",
@@ -218,8 +222,6 @@ inline std::vector<RefusedExample> refused_examples() {
        {{"model_name_or_path", "m"}, {"template", "t"}, {"infer_backend", "huggingface"}},
        "infer_backend: huggingface",
        "answers"},
-      {"a file with lora_rank that leaves finetuning_type out", lora({{"finetuning_type", "-"}, {"lora_target", "-"}}),
-       "lora_rank: 8", "adapters (LoRA)"},
   };
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/hub/model_files.h"
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
@@ -50,12 +51,18 @@ std::string base_of(const std::string& directory, const std::optional<AdapterFil
         fmt::format("{0}/{1} names no base model, as its base had random weights; write the base's directory as "
                     "base_model_name_or_path there",
                     directory, kAdapterFile));
-  return find_model(adapter->base, ModelParts::weights);
+  const std::string base = find_model(adapter->base, ModelParts::weights);
+  if (!fs::is_directory(base))
+    fail_input(
+        fmt::format("{}/{} names the base model {}, which is not there; bring it back, or write where it is now as "
+                    "base_model_name_or_path",
+                    directory, kAdapterFile, base));
+  return base;
 }
 
 // Where the tokenizer is: beside the adapters if they came with one.
 std::string text_directory(const std::string& directory, const std::string& base) {
-  return fs::exists(directory + "/tokenizer.json") && fs::exists(directory + "/config.json") ? directory : base;
+  return fs::exists(directory + "/tokenizer.json") ? directory : base;
 }
 
 }  // namespace
@@ -77,7 +84,7 @@ std::string model_directory(const std::string& given) {
                          fs::exists(name + "/model") ? fmt::format("; for the last model give {}/model", name) : ""));
     return best->path;
   }
-  if (fs::exists(name + "/model/config.json")) return name + "/model";
+  if (is_model_directory(name + "/model")) return name + "/model";
   if (is_run_directory(name)) {
     if (const std::string lost = describe_lost_model(read_run(name)); !lost.empty()) fail_input(lost);
     fail_input(
@@ -110,6 +117,7 @@ LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, co
   }
   settings_.model.path = base_;
   if (!adapter_) return;
+  add_end_ids_of_base();
   settings_.model.adapter = directory_;
   settings_.adapter = adapter_->settings;
 }
@@ -149,7 +157,15 @@ int64_t LoadedModel::device_memory() const {
   return budget - machine_.device->memory_used() - kLoadedLater;
 }
 
-AdapterRules LoadedModel::adapters() const { return adapter_rules(settings_.adapter); }
+// The base's own files also say what ends an answer.
+void LoadedModel::add_end_ids_of_base() {
+  if (text_.path == base_ || !fs::exists(base_ + "/tokenizer.json")) return;
+  const ModelText text = ModelText::load(base_);
+  text_.end_ids.insert(text.end_ids.begin(), text.end_ids.end());
+  text_.chat_end_ids.insert(text.end_ids.begin(), text.end_ids.end());
+}
+
+AdapterRules LoadedModel::adapters() const { return adapter_rules(settings_.adapter, true); }
 
 void LoadedModel::load() {
   check_weights(base_, config_);

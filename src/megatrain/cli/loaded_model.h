@@ -51,6 +51,7 @@ class LoadedModel {
  private:
   void check(const Prompt& prompt, const std::string& where) const;
   AdapterRules adapters() const;
+  void add_end_ids_of_base();
   int64_t device_memory() const;
   void load();
   bool fits(const GeneratorOptions& options) const;

@@ -209,14 +209,14 @@ Planned plan_target(const Arguments& arguments, const Target& target, const Plan
   return made;
 }
 
-// What a run of the target writes to disk. If the data decides the number of steps, assumes the maximum number of
-// checkpoints.
+// What a run of the target writes to disk. If the data decides the number of steps, assumes as many checkpoints as the
+// run may keep, or one if it keeps all: `train` knows their number and refuses what the disk cannot hold.
 DiskNeed disk_of(const Target& target, int64_t scratch_bytes) {
   constexpr int64_t kMany = 1'000'000'000;
   TrainConfig config = target.config;
   int64_t steps = config.tokens > 0 ? ceil_div(config.tokens, config.batch * config.seq_len) : config.steps;
   if (steps == 0) {
-    steps = kMany;
+    steps = config.checkpoint.keep < kMany ? kMany : std::max<int64_t>(config.checkpoint.every, 1);
     config.dump = {};
   }
   return disk_need(config, target.model, target.stored, steps, scratch_bytes);

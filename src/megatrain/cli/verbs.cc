@@ -296,6 +296,19 @@ std::vector<Verb> run_verbs() {
        .options = {"--out", "--dtype", "--gguf"},
        .keys = false,
        .run = verb_export},
+      {.name = "merge",
+       .takes = "BASE ADAPTER --out DIR",
+       .summary = "a whole model from adapters and their base",
+       .usage = "[--dtype bf16|fp32]",
+       .details =
+           "Adds the adapters of a PEFT directory to the weights that they were trained on, in fp32, rounds once, "
+           "and\n"
+           "writes a Hugging Face directory, tensor by tensor. Weights keep the type of the base (MXFP4 becomes "
+           "bf16);\n"
+           "--dtype converts them. DIR must not exist yet.\n",
+       .options = {"--out", "--dtype"},
+       .keys = false,
+       .run = verb_merge},
       {.name = "hash",
        .takes = "RUN|DIR|FILE",
        .summary = "the hash of a state or a model",

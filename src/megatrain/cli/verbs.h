@@ -26,6 +26,7 @@ int verb_hash(const Arguments& arguments);
 int verb_inspect(const Arguments& arguments);
 int verb_inspect_data(const Arguments& arguments);
 int verb_export(const Arguments& arguments);
+int verb_merge(const Arguments& arguments);
 int verb_report(const Arguments& arguments);
 int verb_watch(const Arguments& arguments);
 int verb_demo(const Arguments& arguments);

@@ -1,12 +1,15 @@
 #include "megatrain/config/adapter_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
 #include "megatrain/config/config_keys.h"
+#include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 
 namespace megatrain {
@@ -14,6 +17,7 @@ namespace megatrain {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 // Reads adapter_config.json, and names what would be ignored.
 class ConfigFields {
@@ -23,10 +27,11 @@ class ConfigFields {
   }
 
   bool given(const char* name) const {
-    return fields_.contains(name) && !fields_.at(name).is_null() && fields_.at(name) != json(false) &&
-           fields_.at(name) != json::object() && fields_.at(name) != json::array();
+    return fields_.contains(name) && !fields_.at(name).is_null() && fields_.at(name) != ordered_json(false) &&
+           !(fields_.at(name).is_object() && fields_.at(name).empty()) &&
+           !(fields_.at(name).is_array() && fields_.at(name).empty());
   }
-  const json& at(const char* name) const { return fields_.at(name); }
+  const ordered_json& at(const char* name) const { return fields_.at(name); }
   double number(const char* name, double otherwise) const {
     if (!given(name)) return fields_.contains(name) && fields_.at(name).is_number() ? 0 : otherwise;
     if (!at(name).is_number()) refuse(name, "a number");
@@ -42,7 +47,7 @@ class ConfigFields {
     if (at(name).is_string()) return {at(name).get<std::string>()};
     if (!at(name).is_array()) refuse(name, "a list of module names, or a regular expression");
     std::vector<std::string> list;
-    for (const json& module : at(name)) {
+    for (const ordered_json& module : at(name)) {
       if (!module.is_string()) refuse(name, "a list of module names, or a regular expression");
       list.push_back(module.get<std::string>());
     }
@@ -59,23 +64,33 @@ class ConfigFields {
     }
     return list;
   }
+  // Refuses every field that asks for something and is not among these.
+  void refuse_others(const std::set<std::string>& known) const {
+    for (const auto& [name, value] : fields_.items()) {
+      if (!known.contains(name) && given(name.c_str()))
+        refuse(name.c_str(), "nothing: megatrain does not know this setting");
+    }
+  }
   [[noreturn]] void refuse(const char* name, const std::string& expected) const {
-    fail_input(fmt::format("{}: '{}' is {}, expected {}", path_, name, fields_.value(name, json()).dump(), expected));
+    fail_input(fmt::format("{}: '{}' is {}, expected {}", path_, name,
+                           (fields_.contains(name) ? fields_.at(name) : ordered_json()).dump(), expected));
   }
   void refuse_if_given(const char* name, const char* what) const {
     if (given(name)) fail_input(fmt::format("{}: '{}' is {}: {}", path_, name, at(name).dump(), what));
   }
 
  private:
-  static json read(const std::string& path) {
+  // In the file's order: of several patterns that match a module the first one counts.
+  static ordered_json read(const std::string& path) {
     std::error_code none;
     if (!std::filesystem::exists(path, none))
       fail_input(fmt::format("{} does not exist; give a directory that PEFT's save_pretrained wrote", path));
-    return read_json_file(path);
+    read_json_file(path);  // refuses what is malformed
+    return ordered_json::parse(read_text_file(path, kMaxJsonFileBytes));
   }
 
   std::string path_;
-  json fields_;
+  ordered_json fields_;
 };
 
 }  // namespace
@@ -92,13 +107,43 @@ AdapterFile read_adapter_file(const std::string& directory) {
   fields.refuse_if_given("lora_bias", "biases of adapters are not supported");
   fields.refuse_if_given("alora_invocation_tokens", "activated LoRA is not supported");
   if (fields.given("bias") && fields.text("bias") != "none") fields.refuse("bias", "none");
+  if (fields.given("task_type") && fields.text("task_type") != "CAUSAL_LM") fields.refuse("task_type", "CAUSAL_LM");
+  const bool plain = !fields.given("init_lora_weights") || fields.at("init_lora_weights") == ordered_json(true) ||
+                     fields.at("init_lora_weights") == ordered_json("gaussian") ||
+                     fields.at("init_lora_weights") == ordered_json("orthogonal");
+  if (!plain) fields.refuse("init_lora_weights", "true, gaussian or orthogonal: others change the base's weights");
+  fields.refuse_others({"alpha_pattern",
+                        "base_model_name_or_path",
+                        "bias",
+                        "exclude_modules",
+                        "inference_mode",
+                        "init_lora_weights",
+                        "lora_alpha",
+                        "lora_dropout",
+                        "megatron_core",
+                        "modules_to_save",
+                        "peft_type",
+                        "peft_version",
+                        "qalora_group_size",
+                        "r",
+                        "rank_pattern",
+                        "revision",
+                        "target_modules",
+                        "task_type",
+                        "use_rslora",
+                        "auto_mapping"});
   AdapterFile file{.settings = {}, .base = fields.text("base_model_name_or_path")};
   TrainConfig::Adapter& adapter = file.settings;
-  adapter.rank = static_cast<int64_t>(fields.number("r", 8));
-  if (adapter.rank < 1) fields.refuse("r", "at least 1");
+  const double rank = fields.number("r", 8);
+  if (!(rank >= 1 && rank <= kMostRank) || rank != std::floor(rank))
+    fields.refuse("r", fmt::format("a whole number from 1 to {}", kMostRank));
+  adapter.rank = static_cast<int64_t>(rank);
   adapter.alpha = fields.number("lora_alpha", 8);
+  if (!(adapter.alpha >= kLeastAlpha && adapter.alpha <= kMostAlpha))
+    fields.refuse("lora_alpha", fmt::format("{:g} to {:g}", kLeastAlpha, kMostAlpha));
   adapter.dropout = fields.number("lora_dropout", 0);
-  if (adapter.dropout < 0 || adapter.dropout >= 1) fields.refuse("lora_dropout", "at least 0 and below 1");
+  if (!(adapter.dropout >= 0 && adapter.dropout <= kMostDropout))
+    fields.refuse("lora_dropout", fmt::format("0 to {}", kMostDropout));
   adapter.rslora = fields.given("use_rslora");
   const std::vector<std::string> targets = fields.modules("target_modules");
   if (!targets.empty()) adapter.targets = targets;
@@ -109,17 +154,33 @@ AdapterFile read_adapter_file(const std::string& directory) {
   return file;
 }
 
+namespace {
+
+// A resumed run has its adapters in its checkpoint, so the directory that they began from may be gone. The settings are
+// those that the run wrote down.
+AdapterFile settings_of_run(const TrainConfig& config) {
+  const TrainConfig before = load_config(config.run_dir + "/config.resolved.yaml", {"--model.adapter=null"},
+                                         {.model = false, .data = false, .steps = false, .idle = true});
+  return {.settings = before.adapter, .base = before.model.path};
+}
+
+bool is_gone(const TrainConfig& config) {
+  std::error_code none;
+  return config.resume && !std::filesystem::exists(config.model.adapter + "/" + kAdapterFile, none) &&
+         std::filesystem::exists(config.run_dir + "/config.resolved.yaml", none);
+}
+
+}  // namespace
+
 void settle_adapter_keys(TrainConfig& config, const GivenKeys& given) {
   if (config.model.adapter.empty()) return;
-  const AdapterFile file = read_adapter_file(config.model.adapter);
+  const AdapterFile file = is_gone(config) ? settings_of_run(config) : read_adapter_file(config.model.adapter);
   TrainConfig settled = config;
   settled.adapter = file.settings;
   for (const ConfigKey& key : config_keys()) {
     if (!key.name.starts_with("adapter.") || !given.has(key.name)) continue;
     if (key.name == "adapter.dropout") {
       settled.adapter.dropout = config.adapter.dropout;
-    } else if (key.name == "adapter.init") {
-      settled.adapter.init = config.adapter.init;
     } else if (key.write(config) != key.write(settled)) {
       fail_config(fmt::format("{}: {} is {}, but the adapter in {} has {}; leave it out", given.origin(key.name),
                               given.names(key.name), key.write(config), config.model.adapter, key.write(settled)));

@@ -19,7 +19,7 @@ struct AdapterFile {
 AdapterFile read_adapter_file(const std::string& directory);
 
 // With model.adapter the settings come from there, and so does model.path if no model is given. Throws
-// Error(bad_config) for a given key of the adapter that differs; dropout and init may.
+// Error(bad_config) for a given key of the adapter that differs; dropout may.
 void settle_adapter_keys(TrainConfig& config, const GivenKeys& given);
 
 }  // namespace megatrain

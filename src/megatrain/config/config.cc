@@ -70,7 +70,7 @@ void settle_adapter_rank(TrainConfig& config, const GivenKeys& given) {
   constexpr int64_t kRank = 8;
   const bool any = std::ranges::any_of(
       given.own, [&](const auto& key) { return key.first.starts_with("adapter.") && given.has_value(key.first); });
-  if (any && !given.has("adapter.rank") && config.adapter != TrainConfig::Adapter{}) config.adapter.rank = kRank;
+  if (any && !given.has("adapter.rank")) config.adapter.rank = kRank;
 }
 
 void finish_dumps(TrainConfig& config, const GivenKeys& given) {

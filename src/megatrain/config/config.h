@@ -16,7 +16,9 @@
 
 namespace megatrain {
 
-inline constexpr int64_t kMostContext = int64_t{1} << 21;  // maximum sequence length in tokens
+inline constexpr int64_t kMostContext = int64_t{1} << 21;                           // maximum sequence length in tokens
+inline constexpr int64_t kMostRank = 65536;                                         // of an adapter
+inline constexpr double kLeastAlpha = 1e-6, kMostAlpha = 1e6, kMostDropout = 0.99;  // of an adapter
 inline constexpr int64_t kMostParts = 1024;  // maximum number of chunks of a micro-batch (mlp_chunk, head_chunk)
 
 // A dataset as the configuration names it: a file, a folder or a name in dataset_info.json, with what is known of its

@@ -173,13 +173,13 @@ std::vector<ConfigKey> freeze_keys() {
 
 std::vector<ConfigKey> adapter_keys() {
   return {
-      integer_key("adapter.rank", "lora_rank lora_r r lora.r lora.rank", 0, 65536,
+      integer_key("adapter.rank", "lora_rank lora_r r lora.r lora.rank", 0, kMostRank,
                   "Train LoRA adapters of this rank instead of the weights; 0: train the weights. 8 if another key of "
                   "adapter is given.",
                   MEGATRAIN_FIELD(adapter.rank)),
-      real_key("adapter.alpha", "lora_alpha lora.alpha", {.least = 1e-6, .most = 1e6},
+      real_key("adapter.alpha", "lora_alpha lora.alpha", {.least = kLeastAlpha, .most = kMostAlpha},
                "What adapters add is multiplied by alpha / rank.", MEGATRAIN_FIELD(adapter.alpha)),
-      real_key("adapter.dropout", "lora_dropout lora.dropout", {.least = 0, .most = 1, .open = true},
+      real_key("adapter.dropout", "lora_dropout lora.dropout", {.least = 0, .most = kMostDropout},
                "The share of an adapter's input that is dropped in training.", MEGATRAIN_FIELD(adapter.dropout)),
       modules_key("adapter.targets", "target_modules lora_target lora_target_modules",
                   "Modules with an adapter: ends of their names, or one regular expression for whole names. "
@@ -192,14 +192,14 @@ std::vector<ConfigKey> adapter_keys() {
       choice_key("adapter.init", "init_lora_weights", {"kaiming", "gaussian"},
                  "How the first half of an adapter starts, as in PEFT; the second starts at zero.",
                  MEGATRAIN_FIELD(adapter.init)),
-      module_numbers_key("adapter.rank_pattern", "rank_pattern", 1, 65536,
+      module_numbers_key("adapter.rank_pattern", "rank_pattern", 1, kMostRank,
                          "Ranks of some modules, by regular expressions for the ends of their names.",
                          MEGATRAIN_FIELD(adapter.rank_pattern)),
-      module_numbers_key("adapter.alpha_pattern", "alpha_pattern", 1e-6, 1e6, "The same for alpha.",
+      module_numbers_key("adapter.alpha_pattern", "alpha_pattern", kLeastAlpha, kMostAlpha, "The same for alpha.",
                          MEGATRAIN_FIELD(adapter.alpha_pattern)),
-      modules_key("adapter.also_train", "modules_to_save additional_target lora_modules_to_save",
-                  "Modules that are trained whole beside the adapters, by the ends of their names.",
-                  MEGATRAIN_FIELD(adapter.also_train)),
+      module_ends_key("adapter.also_train", "modules_to_save additional_target lora_modules_to_save",
+                      "Modules that are trained whole beside the adapters, by the ends of their names: lm_head, norm.",
+                      MEGATRAIN_FIELD(adapter.also_train)),
   };
 }
 

@@ -322,6 +322,12 @@ ConfigKey texts_key(const char* name, const char* other_names, const char* help,
               }};
 }
 
+namespace {
+
+constexpr const char* kPatternCharacters = "\\^$*+?()[]{}|";  // names of modules have none of these
+
+}  // namespace
+
 ConfigKey modules_key(const char* name, const char* other_names, const char* help,
                       ConfigField<std::vector<std::string>> field) {
   ConfigKey key = texts_key(name, other_names, help, field);
@@ -334,7 +340,7 @@ ConfigKey modules_key(const char* name, const char* other_names, const char* hel
       modules.push_back(entries.begin()->second);
     }
     if (value.null || !value.items.empty()) return true;
-    if (value.text.find_first_of("\\^$*+?()[]{}|") != std::string::npos) {  // a comma may be part of it
+    if (value.text.find_first_of(kPatternCharacters) != std::string::npos) {  // a comma may be part of it
       modules.push_back(value.text);
       return true;
     }
@@ -349,6 +355,18 @@ ConfigKey modules_key(const char* name, const char* other_names, const char* hel
   return key;
 }
 
+ConfigKey module_ends_key(const char* name, const char* other_names, const char* help,
+                          ConfigField<std::vector<std::string>> field) {
+  ConfigKey key = modules_key(name, other_names, help, field);
+  key.accepts = "ends of names of modules ([lm_head, norm] or lm_head,norm)";
+  key.read = [field, read = key.read](TrainConfig& config, const ConfigText& value) {
+    return read(config, value) && std::ranges::none_of(field(config), [](const std::string& end) {
+             return end.find_first_of(kPatternCharacters) != std::string::npos;
+           });
+  };
+  return key;
+}
+
 ConfigKey module_numbers_key(const char* name, const char* other_names, double least, double most, const char* help,
                              ConfigField<std::vector<std::pair<std::string, double>>> field) {
   return {.name = name,
@@ -356,6 +374,7 @@ ConfigKey module_numbers_key(const char* name, const char* other_names, double l
           .accepts = "null or a number for each module, {q_proj: 16, \"layers.0.mlp.down_proj\": 32}",
           .help = help,
           .items = true,
+          .mapping = true,
           .read =
               [field, least, most](TrainConfig& config, const ConfigText& value) {
                 auto& numbers = field(config);
@@ -370,6 +389,16 @@ ConfigKey module_numbers_key(const char* name, const char* other_names, double l
                 }
                 return value.null || !value.items.empty();
               },
+          .problem = [least, most](const ConfigText& value) -> std::string {
+            for (const auto& entries : value.items) {
+              for (const auto& [module, text] : entries) {
+                double number = 0;
+                if (!read_number(text, number) || !(number >= least && number <= most))
+                  return fmt::format("'{}' has {}, expected a number from {:g} to {:g}", module, text, least, most);
+              }
+            }
+            return "";
+          },
           .write =
               [field](const TrainConfig& config) {
                 std::vector<std::string> entries;

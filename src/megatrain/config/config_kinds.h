@@ -31,6 +31,7 @@ struct ConfigKey {
   bool flag = false;                   // may stand alone on the command line, meaning true
   bool list = false;                   // a YAML sequence is read as one text, joined by commas
   bool items = false;                  // a YAML sequence or mapping is read into ConfigText::items
+  bool mapping = false;                // "{...}" on the command line is a mapping, for a key with `items`
   // Returns false when the value is not accepted. May rely on keys that come earlier in the table.
   std::function<bool(TrainConfig&, const ConfigText&)> read;
   // Says what is wrong with a value that `read` rejects, if that can be more specific than `accepts`; may be empty.
@@ -93,6 +94,10 @@ ConfigKey texts_key(const char* name, const char* other_names, const char* help,
 // Names of modules, or one regular expression for whole names.
 ConfigKey modules_key(const char* name, const char* other_names, const char* help,
                       ConfigField<std::vector<std::string>> field);
+
+// Ends of names of modules.
+ConfigKey module_ends_key(const char* name, const char* other_names, const char* help,
+                          ConfigField<std::vector<std::string>> field);
 
 // A number for each regular expression of modules: {"layers.0.q_proj": 32}. `most`: the largest number.
 ConfigKey module_numbers_key(const char* name, const char* other_names, double least, double most, const char* help,

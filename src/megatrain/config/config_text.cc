@@ -65,7 +65,8 @@ ConfigText config_text(const std::string& where, const ConfigKey& key, const YAM
 }
 
 ConfigText config_text_of_word(const std::string& where, const ConfigKey& key, const std::string& word) {
-  if (!is_flow_text(word) || !(key.items || key.list) || (word.starts_with('{') && !key.path)) return {.text = word};
+  if (!is_flow_text(word) || !(key.items || key.list) || (word.starts_with('{') && !key.path && !key.mapping))
+    return {.text = word};
   const std::optional<YAML::Node> list = flow_node(word, where, key.path);
   return list && !list->IsScalar() ? config_text(where, key, *list) : ConfigText{.text = word};
 }

@@ -5,6 +5,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/config/config_keys.h"
+#include "megatrain/config/config_text.h"
 
 namespace megatrain {
 namespace {
@@ -92,6 +93,10 @@ std::string no_adapter(const TrainConfig& c) {
   return c.adapter.rank == 0 ? "adapter.rank is 0, so all weights are trained; give a rank, or leave it out" : "";
 }
 
+std::string loaded_adapter(const TrainConfig& c) {
+  return c.model.adapter.empty() ? "" : "the adapters begin with the values in model.adapter; leave it out";
+}
+
 constexpr IdleRule kRules[] = {
     {"data.shuffle", file_order, "data.tokens", "false", true},
     {"data.packing", tokenised, "data.tokens"},
@@ -109,6 +114,7 @@ constexpr IdleRule kRules[] = {
     {"adapter.exclude", no_adapter, "adapter.rank"},
     {"adapter.rslora", no_adapter, "adapter.rank"},
     {"adapter.init", no_adapter, "adapter.rank"},
+    {"adapter.init", loaded_adapter, "model.adapter"},
     {"adapter.rank_pattern", no_adapter, "adapter.rank"},
     {"adapter.alpha_pattern", no_adapter, "adapter.rank"},
     {"adapter.also_train", no_adapter, "adapter.rank"},
@@ -129,7 +135,9 @@ std::span<const IdleRule> idle_rules() { return kRules; }
 
 void settle_idle_keys(TrainConfig& config, const GivenKeys& given) {
   for (const IdleRule& rule : idle_rules()) {
-    if (!given.has_value(rule.key) || given.own.at(rule.key).value.text == rule.off) continue;
+    if (!given.has_value(rule.key)) continue;
+    const ConfigText& value = given.own.at(rule.key).value;
+    if (value.items.empty() && value.text == rule.off) continue;
     const std::string why = rule.why(config);
     if (why.empty()) continue;
     const GivenKey& idle = given.own.at(rule.key);
@@ -143,7 +151,9 @@ void settle_idle_keys(TrainConfig& config, const GivenKeys& given) {
                                          rule.warns ? "is too long" : "has no effect", why);
     if (!foreign && !overridden && !rule.warns) fail_config(said);
     if (idle.origin != given.file) log_warn(said);  // a default of the other trainer gets no warning
-    if (!rule.warns) key.read(config, {.text = standard, .null = standard == "null"});
+    if (rule.warns) continue;
+    key.read(config, standard == "null" ? ConfigText{.text = standard, .null = true}
+                                        : config_text_of_word(idle.origin, key, standard));
   }
 }
 

@@ -1,4 +1,5 @@
 // Axolotl: the names of its keys. Rules that involve several keys are in axolotl_rules.cc.
+#include "megatrain/foreign/adapters.h"
 #include "megatrain/foreign/axolotl_rules.h"
 #include "megatrain/foreign/hf_trainer.h"
 #include "megatrain/foreign/sentences.h"
@@ -28,10 +29,6 @@ constexpr const char* kTrackers = "metrics.jsonl and TensorBoard files are alway
 constexpr const char* kUnread = "Axolotl does not read it either";
 constexpr const char* kPacks = "sequences are packed from all samples, best fit first";
 constexpr const char* kPads = "sequences are padded to seq_len, and padding is not trained";
-constexpr const char* kAllWeights =
-    "all weights are trained: add --adapter=null --load_in_4bit=false --load_in_8bit=false after the file and pick a "
-    "new learning rate ('megatrain plan' with the same arguments says whether it fits); freeze or train_only (patterns "
-    "over tensor names) train a part of them";
 constexpr const char* kAxolotlEvaluation = "evaluation measures the loss; `megatrain eval` also counts right answers";
 
 constexpr ForeignIdle kAxolotlIdle[] = {
@@ -89,6 +86,12 @@ constexpr ForeignIdle kAxolotlIdle[] = {
     {"use_dsv4_kernels", nullptr, kFused},
     {"use_glm_dsa_kernels", nullptr, kFused},
     {"experts_implementation", nullptr, kFused},
+    {"lora_mlp_kernel", nullptr, kFused},
+    {"lora_qkv_kernel", nullptr, kFused},
+    {"lora_o_kernel", nullptr, kFused},
+    {"lora_embedding_kernel", nullptr, kFused},
+    {"lora_on_cpu", nullptr, kPlan},
+    {"qlora_sharded_model_loading", nullptr, kPlan},
     {"tiled_mlp*", nullptr, kPlan},
     {"torch_compile_options", nullptr, kFused},
     {"deepcompile", nullptr, kFused},
@@ -201,6 +204,9 @@ const ForeignTrainer& axolotl() {
   constexpr const char* kNoRl =
       "datasets of conversations and text are trained on; to train on the better answers only, write them as such";
   constexpr const char* kWeights = "take the model's bf16 or fp32 weights: leave the key out";
+  constexpr const char* kQuantised =
+      "all weights are trained, which are bf16 or fp32: leave the key out, or give adapter: qlora";
+  constexpr const char* kPlainLora = "plain LoRA is trained: leave the key out";
   constexpr const char* kOut = "leave the key out";
   static const ForeignTrainer kTrainer{
       .name = "Axolotl",
@@ -218,11 +224,12 @@ const ForeignTrainer& axolotl() {
                  {"rl", "*", "reinforcement learning", kNoRl},
                  {"attn_implementation", "fp8", "FP8 attention", kOut},
                  {"attn_implementation", "sage", "quantised attention (SageAttention)", kOut},
-                 {"adapter", "lora", "adapters (LoRA)", kAllWeights},
-                 {"adapter", "qlora", "adapters (QLoRA)", kAllWeights},
-                 {"adapter", "*", "adapters", kAllWeights}},
-      .switches = {{"load_in_4bit", "a quantised model", kWeights},
-                   {"load_in_8bit", "a quantised model", kWeights},
+                 {"adapter", "llama-adapter", "adapters (LLaMA-Adapter)", "give adapter: lora"}},
+      .switches = {{"load_in_4bit", "a quantised model", kQuantised, false, axolotl_lora},
+                   {"load_in_8bit", "a quantised model", kQuantised, false, axolotl_lora},
+                   {"peft_use_dora", "DoRA", kPlainLora, false, axolotl_no_lora},
+                   {"loraplus_*", "LoRA+", "optim.lr is one for all: leave the key out", false, axolotl_no_lora},
+                   {"peft", "LoftQ", kPlainLora, false, axolotl_no_lora},
                    {"reward_model", "a reward model", kNoRl},
                    {"process_reward_model", "a reward model (PRM)", kNoRl},
                    {"processor_type", kSees, kOnlyText},
@@ -230,17 +237,17 @@ const ForeignTrainer& axolotl() {
                    {"freeze_mm_modules", kSees, kOnlyText},
                    {"image_size", kSees, kOnlyText},
                    {"image_resize_algorithm", kSees, kOnlyText},
-                   {"relora", "ReLoRA", kNoAdapters},
+                   {"relora", "ReLoRA", "adapter: lora trains one adapter: leave the key out"},
                    {"gptq", "a quantised model (GPTQ)", kWeights},
                    {"qat", "training for quantisation (QAT)", kOut},
                    {"quantization", "quantisation", kOut},
                    {"llmcompressor", "a sparse model (LLMCompressor)", kOut},
-                   {"quantize_moe_experts", "quantised experts", kWeights},
+                   {"quantize_moe_experts", "quantised experts", kQuantised, false, axolotl_lora},
                    {"fp8", "FP8", "precision is bf16 or fp32: leave the key out"},
                    {"use_onebitllms", "1-bit weights", kOut},
                    {"diffusion", "a diffusion model", kOut},
-                   {"lisa_n_layers", "LISA", kNoAdapters},
-                   {"lisa_step_interval", "LISA", kNoAdapters},
+                   {"lisa_n_layers", "LISA", kPart},
+                   {"lisa_step_interval", "LISA", kPart},
                    {"unfrozen_parameters", "a choice of parameters by regular expressions",
                     "give train_only: patterns over the names of the tensors that are trained"},
                    {"use_eaft", "the EAFT loss", kCrossEntropy},
@@ -262,12 +269,13 @@ const ForeignTrainer& axolotl() {
                    {"tokenizer_use_mistral_common", "Mistral's own tokenizer",
                     "the model's tokenizer.json is read: leave the key out"}},
       .choices = {},
-      .parameters = {{"lora_*", "LoRA"},
+      .parameters = {{"peft_use_dora", "DoRA"},
+                     {"lora_*", "LoRA"},
                      {"peft*", "LoRA"},
-                     {"loraplus_*", "LoRA"},
+                     {"loraplus_*", "LoRA+"},
                      {"qlora_*", "LoRA"},
                      {"bnb_config_kwargs", "quantised models"},
-                     {"merge_*", "LoRA"},
+                     {"merge_*", "merging an adapter"},
                      {"nvfp4_*", "quantised models"},
                      {"dsv4_*", "quantised models"},
                      {"relora_*", "ReLoRA"},
@@ -339,10 +347,25 @@ const ForeignTrainer& axolotl() {
                 "loss_watchdog_patience",
                 "optimizer",
                 "logging_steps",
-                "resize_token_embeddings_to_32x"},
-      .lists = {"plugins"},
+                "resize_token_embeddings_to_32x",
+                "adapter",
+                "lora_r",
+                "lora_alpha",
+                "lora_dropout",
+                "lora_target_linear",
+                "lora_target_modules",
+                "lora_modules_to_save",
+                "lora_model_dir",
+                "lora_fan_in_fan_out",
+                "peft_use_rslora",
+                "peft_init_lora_weights",
+                "peft_layers_to_transform"},
+      .lists = {"plugins", "lora_target_modules", "lora_modules_to_save", "peft_layers_to_transform"},
       .nested = {"datasets", "test_datasets", "pretraining_dataset", "lr_scheduler_kwargs", "special_tokens"},
-      .refuse = nullptr,
+      .refuse =
+          [](const ForeignTrainer& trainer, const ForeignKeys& given) {
+            if (axolotl_lora(given)) refuse_unread_lora(trainer, given);
+          },
       .rules = axolotl_rules,
       .columns = "field_messages and message_property_mappings, or field"};
   return kTrainer;

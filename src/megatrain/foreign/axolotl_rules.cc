@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/foreign/adapters.h"
 #include "megatrain/foreign/axolotl_data.h"
 #include "megatrain/foreign/deepspeed.h"
 #include "megatrain/foreign/hf_trainer.h"
@@ -185,7 +186,9 @@ void axolotl_precision(ForeignReader& r) {
   const char* from = on || !half ? (r.flag("bfloat16") && !r.is_given("bf16") ? "bfloat16" : "bf16")
                                  : (r.flag("fp16") ? "fp16" : "float16");
   r.add(from, "auto", "precision", on || half ? "bf16" : "fp32",
-        !on && half ? "bf16 needs no loss scaling" : "weights and their state stay fp32");
+        !on && half               ? "bf16 needs no loss scaling"
+        : axolotl_lora(r.given()) ? kAdapterState
+                                  : "weights and their state stay fp32");
   for (const char* other : {"bf16", "bfloat16", "fp16", "float16", "float32"})
     if (std::string(other) != from) r.idle(other, fmt::format("{} decides", from));
 }
@@ -347,9 +350,9 @@ void warnings(ForeignReader& r) {
 }  // namespace
 
 void axolotl_rules(ForeignReader& r) {
-  for (void (*each)(ForeignReader&) :
-       {datasets, axolotl_packing, axolotl_masks, axolotl_batch, axolotl_length, schedule, axolotl_warmup,
-        axolotl_precision, axolotl_saves, axolotl_evaluations, tokenizer, plugins, axolotl_resume, warnings})
+  for (void (*each)(ForeignReader&) : {datasets, axolotl_packing, axolotl_masks, axolotl_batch, axolotl_length,
+                                       schedule, axolotl_warmup, axolotl_precision, axolotl_adapter, axolotl_saves,
+                                       axolotl_evaluations, tokenizer, plugins, axolotl_resume, warnings})
     r.attempt([&] { each(r); });
   r.attempt([&] { hf_optimizer(r, "optimizer"); });
   check_deepspeed(r, "micro_batch_size", 1);
@@ -358,7 +361,6 @@ void axolotl_rules(ForeignReader& r) {
       fail_config(fmt::format("{}: no learning_rate, for which Axolotl has no default; give one", r.file()));
   });
   r.idle("logging_steps", "every step is logged");
-  r.idle("adapter", "all weights are trained");
   r.idle("rl", "conversations and text are trained on");
   hf_seed(r);
   r.rule("(steps and warmup)", "conventions", "axolotl");

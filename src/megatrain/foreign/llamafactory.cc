@@ -1,11 +1,9 @@
 // LLaMA-Factory: the names of its keys, which include transformers' TrainingArguments, for its own files and for single
 // keys in a file of ours. Rules that involve several keys are in llamafactory_rules.cc.
-#include <iterator>
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
+#include "megatrain/foreign/adapters.h"
 #include "megatrain/foreign/hf_trainer.h"
 #include "megatrain/foreign/llamafactory_rules.h"
 #include "megatrain/foreign/methods.h"
@@ -105,11 +103,12 @@ constexpr ForeignIdle kLlamaFactoryIdle[] = {
 };
 
 constexpr const char* kFull =
-    "all weights are trained: give finetuning_type: full ('megatrain plan' with the same file says whether it fits), "
-    "and freeze or train_only (patterns over tensor names) to train a part of them";
+    "give finetuning_type: lora, or full, which trains all weights ('megatrain plan' with the same file says whether "
+    "it fits) or those that freeze or train_only leave";
 constexpr const char* kStages =
     "stage sft trains on conversations and pt on text; to train on the better answers only, write them as an sft set";
-constexpr const char* kWeights = "take the model's bf16 or fp32 weights and finetuning_type: full";
+constexpr const char* kWeights = "take the model's bf16 or fp32 weights: leave the key out";
+constexpr const char* kPlainLora = "plain LoRA is trained: leave the key out";
 constexpr const char* kAnswers = "`megatrain generate` and `megatrain eval` ask a trained model";
 constexpr const char* kSees = "a model that sees (VLM)";
 constexpr const char* kHears = "a model that hears";
@@ -120,58 +119,51 @@ constexpr MethodSwitch kOtherPurposes[] = {
     {"infer_backend", "answers", kAnswers},
 };
 
-// Their default for finetuning_type is lora, so any adapter parameter requests it when finetuning_type is not given.
-constexpr MethodParameter kAdapterParameters[] = {{"lora_*", "LoRA"},
-                                                  {"loraplus_*", "LoRA"},
-                                                  {"pissa_*", "LoRA"},
-                                                  {"use_rslora", "LoRA"},
-                                                  {"use_dora", "LoRA"},
-                                                  {"additional_target", "LoRA"},
-                                                  {"create_new_adapter", "LoRA"},
-                                                  {"adapter_folder", "LoRA"},
-                                                  {"oft_*", "OFT"},
-                                                  {"module_dropout", "OFT"}};
-
-void refuse_more(const ForeignTrainer&, const ForeignKeys& given) {
-  if (!given.count("finetuning_type")) {
-    for (const auto& [name, value] : given)
-      for (const MethodParameter& each : kAdapterParameters)
-        if (matches(each.name, name) && !value.null)
-          refuse_method(name, value, fmt::format("adapters ({})", each.of), kFull);
-  }
-  if (given.count("dataset")) return;
-  for (const MethodSwitch& each : kOtherPurposes)
-    if (const auto found = given.find(each.name); found != given.end() && is_on(found->second))
-      refuse_method(each.name, found->second, each.method, each.instead);
+void refuse_more(const ForeignTrainer& trainer, const ForeignKeys& given) {
+  if (!given.count("dataset"))
+    for (const MethodSwitch& each : kOtherPurposes)
+      if (const auto found = given.find(each.name); found != given.end() && is_on(found->second))
+        refuse_method(each.name, found->second, each.method, each.instead);
+  if (llamafactory_no_lora(given)) return;
+  refuse_several_adapters(given);
+  refuse_unread_lora(trainer, given);
 }
 
 std::vector<MethodParameter> parameters() {
-  std::vector<MethodParameter> all = {{"freeze_trainable_*", "finetuning_type freeze"},
-                                      {"freeze_extra_modules", "finetuning_type freeze"},
-                                      {"pref_*", "stage dpo"},
-                                      {"dpo_*", "stage dpo"},
-                                      {"simpo_*", "stage dpo"},
-                                      {"ld_alpha", "stage dpo"},
-                                      {"kto_*", "stage kto"},
-                                      {"ppo_*", "stage ppo"},
-                                      {"ref_model*", "stage dpo"},
-                                      {"reward_model*", "stage ppo"},
-                                      {"galore_*", "GaLore"},
-                                      {"apollo_*", "APOLLO"},
-                                      {"badam_*", "BAdam"},
-                                      {"asft_alpha", "the ASFT loss"},
-                                      {"eaft_alpha", "the EAFT loss"},
-                                      {"fp8_*", "FP8"},
-                                      {"kt_*", "KTransformers"},
-                                      {"hyper_parallel_*", "several GPUs"},
-                                      {"quantization_*", "quantised models"},
-                                      {"double_quantization", "quantised models"},
-                                      {"export_*", "an export"},
-                                      {"infer_*", "answers"},
-                                      {"vllm_*", "answers"},
-                                      {"sglang_*", "answers"}};
-  all.insert(all.begin(), std::begin(kAdapterParameters), std::end(kAdapterParameters));
-  return all;
+  return {{"lora_*", "LoRA"},
+          {"use_rslora", "LoRA"},
+          {"additional_target", "LoRA"},
+          {"create_new_adapter", "LoRA"},
+          {"adapter_folder", "LoRA"},
+          {"loraplus_*", "LoRA+"},
+          {"pissa_*", "PiSSA"},
+          {"use_dora", "DoRA"},
+          {"oft_*", "OFT"},
+          {"module_dropout", "OFT"},
+          {"freeze_trainable_*", "finetuning_type freeze"},
+          {"freeze_extra_modules", "finetuning_type freeze"},
+          {"pref_*", "stage dpo"},
+          {"dpo_*", "stage dpo"},
+          {"simpo_*", "stage dpo"},
+          {"ld_alpha", "stage dpo"},
+          {"kto_*", "stage kto"},
+          {"ppo_*", "stage ppo"},
+          {"ref_model*", "stage dpo"},
+          {"reward_model*", "stage ppo"},
+          {"galore_*", "GaLore"},
+          {"apollo_*", "APOLLO"},
+          {"badam_*", "BAdam"},
+          {"asft_alpha", "the ASFT loss"},
+          {"eaft_alpha", "the EAFT loss"},
+          {"fp8_*", "FP8"},
+          {"kt_*", "KTransformers"},
+          {"hyper_parallel_*", "several GPUs"},
+          {"quantization_*", "quantised models"},
+          {"double_quantization", "quantised models"},
+          {"export_*", "an export"},
+          {"infer_*", "answers"},
+          {"vllm_*", "answers"},
+          {"sglang_*", "answers"}};
 }
 
 }  // namespace
@@ -186,7 +178,14 @@ const ForeignTrainer& llamafactory() {
                  {"stage", "kto", "preferences (KTO)", kStages},
                  {"stage", "rm", "a reward model", kStages},
                  {"stage", "ppo", "reinforcement learning (PPO)", kStages}},
-      .switches = {{"quantization_bit", "a quantised model (QLoRA)", kWeights},
+      .switches = {{"quantization_bit", "a quantised model",
+                    "all weights are trained, which are bf16 or fp32: leave the key out, or give finetuning_type: lora",
+                    false, llamafactory_lora},
+                   {"use_dora", "DoRA", kPlainLora, false, llamafactory_no_lora},
+                   {"pissa_*", "PiSSA", kPlainLora, false, llamafactory_no_lora},
+                   {"loraplus_*", "LoRA+", "optim.lr is one for all: leave the key out", false, llamafactory_no_lora},
+                   {"adapter_folder", "an adapter in a folder of adapter_name_or_path",
+                    "give that folder as adapter_name_or_path", false, llamafactory_no_lora},
                    {"export_quantization_bit", "quantisation", kWeights},
                    {"image_*", kSees, kOnlyText, true},
                    {"video_*", kSees, kOnlyText, true},
@@ -194,8 +193,9 @@ const ForeignTrainer& llamafactory() {
                    {"media_dir", kSees, kOnlyText, true},
                    {"crop_to_patches", kSees, kOnlyText, true},
                    {"use_audio_in_video", kHears, kOnlyText, true},
-                   {"adapter_name_or_path", "adapters (LoRA)",
-                    "merge them into the model first, and train that: all weights are"},
+                   {"adapter_name_or_path", "adapters (LoRA) beside a finetuning_type of another kind",
+                    "give finetuning_type: lora, or merge the adapter into the model (megatrain merge)", false,
+                    llamafactory_lora},
                    {"use_galore", "GaLore", kAdamW},
                    {"use_apollo", "APOLLO", kAdamW},
                    {"use_badam", "BAdam", kAdamW},
@@ -220,14 +220,21 @@ const ForeignTrainer& llamafactory() {
                    {"use_hyper_parallel", "several GPUs", kOneGpu},
                    {"do_predict", "predictions", kAnswers},
                    {"predict_with_generate", "predictions", kAnswers}},
-      .choices = {{"finetuning_type", "lora", "adapters (LoRA)", kFull},
-                  {"finetuning_type", "oft", "adapters (OFT)", kFull},
+      .choices = {{"finetuning_type", "oft", "adapters (OFT)", kFull},
                   {"finetuning_type", "freeze", "a choice of layers (freeze)",
                    "give finetuning_type: full, and train_only: patterns over the names of the tensors that are "
                    "trained"}},
       .parameters = parameters(),
       .ruled = {"stage",
                 "finetuning_type",
+                "lora_rank",
+                "lora_alpha",
+                "lora_dropout",
+                "lora_target",
+                "use_rslora",
+                "additional_target",
+                "adapter_name_or_path",
+                "create_new_adapter",
                 "optim_type",
                 "per_device_train_batch_size",
                 "gradient_accumulation_steps",
@@ -253,7 +260,7 @@ const ForeignTrainer& llamafactory() {
                 "eval_steps",
                 "logging_steps",
                 "resume_from_checkpoint"},
-      .lists = {"dataset", "eval_dataset"},
+      .lists = {"dataset", "eval_dataset", "lora_target", "additional_target", "adapter_name_or_path"},
       .nested = {"lr_scheduler_kwargs"},
       .refuse = refuse_more,
       .rules = llamafactory_rules};

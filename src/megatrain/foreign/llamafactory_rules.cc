@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/foreign/adapters.h"
 #include "megatrain/foreign/deepspeed.h"
 #include "megatrain/foreign/hf_trainer.h"
 #include "megatrain/foreign/llamafactory_templates.h"
@@ -50,14 +51,13 @@ void method(ForeignReader& r) {
     t.stage = stage;
   });
   r.attempt([&] {
-    r.expect("finetuning_type", {"full"}, "megatrain trains the weights themselves", "all weights are trained");
+    r.expect("finetuning_type", {"lora", "full"}, "megatrain trains adapters or the weights themselves",
+             r.own("adapter.rank")                         ? "adapter.rank decides"
+             : r.text("finetuning_type", "lora") == "lora" ? "the weights are frozen, and adapters are trained"
+                                                           : "all weights are trained");
   });
-  if (!r.theirs() || r.is_given("finetuning_type")) return;
-  r.add("finetuning_type", "lora", "", "",
-        "DIFFERS FROM LLaMA-Factory: all weights are trained; write finetuning_type: full")
-      .warning =
-      "finetuning_type is not given, which is lora in LLaMA-Factory; here all weights are trained. Write "
-      "finetuning_type: full";
+  if (r.theirs() && !r.is_given("finetuning_type"))
+    r.add("finetuning_type", "lora", "", "", "the weights are frozen, and adapters are trained");
 }
 
 void llamafactory_packing(ForeignReader& r) {
@@ -142,7 +142,9 @@ void llamafactory_precision(ForeignReader& r) {
     const char* from = r.flag("pure_bf16") ? "pure_bf16" : half && !mixed ? "fp16" : "bf16";
     if (!r.is_given(from) && asked) from = r.is_given("pure_bf16") ? "pure_bf16" : "fp16";
     r.add(from, "false", "precision", mixed || half ? "bf16" : "fp32",
-          half && !mixed ? "bf16 needs no loss scaling" : "weights and their state stay fp32");
+          half && !mixed                               ? "bf16 needs no loss scaling"
+          : r.theirs() && llamafactory_lora(r.given()) ? kAdapterState
+                                                       : "weights and their state stay fp32");
     for (const char* other : {"bf16", "pure_bf16", "fp16"})
       if (std::strcmp(other, from) != 0) r.idle(other, fmt::format("{} decides", from));
   }
@@ -196,7 +198,7 @@ void llamafactory_rules(ForeignReader& r) {
   method(r);
   for (void (*each)(ForeignReader&) :
        {data, llamafactory_packing, llamafactory_masks, llamafactory_batch, llamafactory_length, llamafactory_warmup,
-        llamafactory_precision, llamafactory_saves, llamafactory_evaluations})
+        llamafactory_precision, llamafactory_adapter, llamafactory_saves, llamafactory_evaluations})
     r.attempt([&] { each(r); });
   r.attempt([&] { hf_optimizer(r, "optim_type"); });
   r.attempt([&] { hf_schedule(r, "lr_scheduler_type", "linear", "5e-5"); });

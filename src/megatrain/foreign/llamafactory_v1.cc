@@ -11,6 +11,7 @@
 #include "megatrain/foreign/methods.h"
 #include "megatrain/foreign/sentences.h"
 #include "megatrain/foreign/trainers.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 namespace {
@@ -69,20 +70,20 @@ void refuse_plugins(const ForeignTrainer&, const ForeignKeys& given) {
       refused.emplace_back(error.what());
     }
   };
-  if (const Foreign* peft = on("peft_config")) {
+  const Foreign* peft = on("peft_config");
+  const bool lora = peft && name_in(*peft) == "lora";
+  if (peft && !lora) {
     const std::string name = name_in(*peft);
     const bool freeze = name == "freeze";
     refuse("peft_config", {.text = name, .where = peft->where},
-           freeze           ? "a choice of layers (freeze)"
-           : name == "lora" ? "adapters (LoRA)"
-                            : "adapters",
+           freeze ? "a choice of layers (freeze)" : "adapters of another kind than LoRA",
            freeze ? "leave the section out, and give train_only: patterns over the names of the tensors that are "
                     "trained"
-                  : kNoAdapters);
+                  : "give name: lora");
   }
-  if (const Foreign* quant = on("quant_config"))
+  if (const Foreign* quant = on("quant_config"); quant && !lora)
     refuse("quant_config", {.text = name_in(*quant), .where = quant->where}, "a quantised model",
-           "take the model's bf16 or fp32 weights: leave the section out");
+           "all weights are trained, which are bf16 or fp32: leave the section out, or give peft_config: {name: lora}");
   if (const Foreign* optim = on("optim_config"); optim && name_in(*optim) == "muon")
     refuse("optim_config", {.text = "muon", .where = optim->where}, "Muon", kAdamW);
   const Foreign* dist = on("dist_config");
@@ -137,13 +138,63 @@ void v1_resume(ForeignReader& r) {
     hf_resume(r);
 }
 
+struct PeftEntry {
+  const char *name, *key;
+  bool needed;  // PEFT's default and theirs may differ
+};
+constexpr PeftEntry kPeftEntries[] = {{"r", "adapter.rank", true},
+                                      {"lora_alpha", "adapter.alpha", true},
+                                      {"lora_dropout", "adapter.dropout", true},
+                                      {"target_modules", "adapter.targets", true},
+                                      {"use_rslora", "adapter.rslora", false},
+                                      {"modules_to_save", "adapter.also_train", false}};
+
+void add_peft_entry(ForeignReader& r, const std::string& name, const char* key, const nlohmann::json& value) {
+  const bool all = value == "all" && std::string(key) == "adapter.targets";
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  Translation& t = r.add("peft_config", "", key, all ? "all-linear" : value.is_array() ? "" : text);
+  t.theirs = fmt::format("peft_config.{}: {}", name, text);
+  if (!value.is_array()) return;
+  for (const nlohmann::json& module : value)
+    t.items.push_back({{"", module.is_string() ? module.get<std::string>() : module.dump()}});
+}
+
+void v1_adapter(ForeignReader& r) {
+  const Foreign* section = r.find("peft_config");
+  if (!section || !is_on(*section)) return r.idle("peft_config", "all weights are trained");
+  nlohmann::json entries = nlohmann::json::object();
+  if (!section->json.empty()) entries = nlohmann::json::parse(section->json);
+  const auto takes = [&](const char* name) { return entries.contains(name) && !entries.at(name).is_null(); };
+  entries.erase("name");
+  if (takes("adapter_name_or_path")) {
+    add_peft_entry(r, "adapter_name_or_path", "model.adapter", entries.at("adapter_name_or_path"));
+    return r.idle("peft_config", "the rest of the section: model.adapter has its own");
+  }
+  for (const PeftEntry& each : kPeftEntries) {
+    if (takes(each.name))
+      add_peft_entry(r, each.name, each.key, entries.at(each.name));
+    else if (each.needed && !r.own(each.key))
+      fail_config(
+          fmt::format("{}: peft_config has no {}; give r, lora_alpha, lora_dropout and target_modules (all, or "
+                      "names)",
+                      section->where, each.name));
+    entries.erase(each.name);
+  }
+  for (const auto& [name, value] : entries.items())
+    if (!value.is_null() && value != nlohmann::json(false))
+      fail_config(fmt::format("{}: peft_config has {}: {}, which megatrain does not do; leave it out", section->where,
+                              name, value.dump()));
+}
+
 void rules(ForeignReader& r) {
-  for (void (*each)(ForeignReader&) : {v1_batch, v1_length, v1_saves, v1_resume}) r.attempt([&] { each(r); });
+  for (void (*each)(ForeignReader&) : {v1_batch, v1_length, v1_saves, v1_resume, v1_adapter})
+    r.attempt([&] { each(r); });
   r.attempt([&] {
     const bool half = !r.is_given("bf16") || r.flag("bf16");
     r.add("bf16", "true", "precision", half ? "bf16" : "fp32", "weights and their state stay fp32");
   });
-  for (const char* section : {"peft_config", "quant_config", "dist_config"}) r.idle(section, kPlan);
+  r.idle("quant_config", "the base is not quantised: it stays in the format of precision, frozen and streamed");
+  r.idle("dist_config", kPlan);
   r.attempt([&] {
     if (const Foreign* optim = r.find("optim_config"))
       fail_config(fmt::format("{}: optim_config is '{}', expected none: AdamW, with the settings of the section optim",

@@ -63,9 +63,11 @@ void refuse_methods(const ForeignTrainer& trainer, const ForeignKeys& given) {
     }
   };
   add_values(trainer.values);
-  for (const MethodSwitch& row : trainer.switches)
+  for (const MethodSwitch& row : trainer.switches) {
+    if (row.unless && row.unless(given)) continue;
     for (const auto& [name, value] : given)
       if (matches(row.name, name) && (row.even_off ? !value.null : is_on(value))) add(name, value, row);
+  }
   add_values(trainer.choices);
   if (asked.empty()) {
     if (trainer.refuse) trainer.refuse(trainer, given);

@@ -54,6 +54,7 @@ class ForeignReader {
 
  private:
   void rename(const RenamedKey& each);
+  bool is_translated(const std::string& name) const;  // whether a rule has read this key of theirs
 
   const ForeignTrainer& trainer_;
   const ForeignKeys& given_;

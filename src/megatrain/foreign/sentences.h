@@ -20,8 +20,7 @@ inline constexpr const char* kTemplate = "the model's own chat template decides;
 inline constexpr const char* kOwnTemplate = "the model's own chat template is used; data.template names another";
 
 // What to do instead of a method.
-inline constexpr const char* kNoAdapters =
-    "all weights are trained: freeze or train_only (patterns over tensor names) train a part of them";
+inline constexpr const char* kPart = "freeze or train_only (patterns over tensor names) train a part of the weights";
 inline constexpr const char* kOneGpu = "one process trains on one GPU: leave the key out";
 inline constexpr const char* kOnlyText =
     "only text models are trained; use one, with datasets without images, video and sound";

@@ -45,12 +45,14 @@ struct MethodValue {
   const char* instead;
 };
 
-// A key that requests such a method when it is enabled, or with `even_off` whenever it is given.
+// A key that requests such a method when it is enabled, or with `even_off` whenever it is given. In files for which
+// `unless` is true it does not.
 struct MethodSwitch {
   const char* name;
   const char* method;
   const char* instead;
   bool even_off = false;
+  bool (*unless)(const ForeignKeys&) = nullptr;
 };
 
 // A parameter of a method; it has no effect while the method is off.

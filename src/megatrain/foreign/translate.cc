@@ -20,11 +20,15 @@ std::vector<Translation> ForeignReader::run(std::vector<std::string>& problems) 
   for (const auto& [name, value] : given_) {
     if (const ForeignIdle* row = find_idle(trainer_, name))
       attempt([&, &name = name, &value = value] { idle(name, idle_note(*row, name, value)); });
-    else if (const std::string note = method_note(trainer_, name); !note.empty())
+    else if (const std::string note = method_note(trainer_, name); !note.empty() && !is_translated(name))
       idle(name, note);
   }
   problems = std::move(problems_);
   return std::move(out_);
+}
+
+bool ForeignReader::is_translated(const std::string& name) const {
+  return std::any_of(out_.begin(), out_.end(), [&](const Translation& each) { return each.from == name; });
 }
 
 void ForeignReader::attempt(const std::function<void()>& rule) {

@@ -24,7 +24,7 @@ struct Translation {
   std::vector<std::map<std::string, std::string>> items{};  // for a list, instead of `text`
 };
 
-// Throws Error(bad_config) for a method that megatrain does not have, such as LoRA. With `theirs` the file is in the
+// Throws Error(bad_config) for a method that megatrain does not have, such as DPO. With `theirs` the file is in the
 // trainer's format, so its defaults apply, except where a given key of ours (`own`) sets the same thing. Values that
 // would be ignored become sentences in `problems`, each with its location. `file` is the location of keys that are not
 // given.

@@ -109,8 +109,10 @@ void make_partial(PartialPath& partial) {
 
 // Writes config.json, the tokenizer and templates. Returns the names of the copied files.
 std::vector<std::string> write_small_files(const ExportRequest& request, const std::string& into) {
-  write_text_file(into + "/config.json", request.config_json);
-  if (!request.adapter_json.empty()) write_text_file(into + "/" + kAdapterConfig, request.adapter_json);
+  // Beside adapters transformers would take a config.json for that of a whole model.
+  const bool adapter = !request.adapter_json.empty();
+  write_text_file(into + "/" + (adapter ? kAdapterConfig : "config.json"),
+                  adapter ? request.adapter_json : request.config_json);
   std::vector<std::string> copied;
   const bool own_template = !request.chat_template.empty();
   if (own_template) {

@@ -75,6 +75,10 @@ std::map<std::string, std::vector<std::string>> read_index(const std::string& pa
 
 }  // namespace
 
+bool is_model_directory(const std::string& directory) {
+  return exists(directory + "/config.json") || exists(directory + "/adapter_config.json");
+}
+
 ModelFiles::ModelFiles(const std::string& path) : path_(path) {
   std::error_code ignored;
   if (!exists(path)) {

@@ -40,6 +40,9 @@ class ModelFiles {
   std::vector<const StoredTensor*> tensors_;
 };
 
+// Whether it is the directory of a model (config.json) or of adapters (adapter_config.json).
+bool is_model_directory(const std::string& directory);
+
 // The missing weight files of a model directory: shards that its index names, or model.safetensors if it has neither.
 // Empty if all exist, or if they are in a format that ModelFiles refuses.
 std::vector<std::string> missing_weights(const std::string& directory);

@@ -38,15 +38,10 @@ bool has_ending(const fs::path& path, std::initializer_list<const char*> endings
                      config.at("base_model_name_or_path").is_string();
   const std::string base = named ? config.at("base_model_name_or_path").get<std::string>() : "its base model";
   fail_input(fmt::format(
-      "{0} is an adapter (LoRA) of {1}, not a whole model; model.adapter: {0} trains it further, and 'generate', "
-      "'chat', "
-      "'serve' and 'eval' take it. To train all weights, merge it first: python3 -c 'import sys; from peft import "
-      "AutoPeftModelForCausalLM as M; from transformers import AutoTokenizer as T; m = M.from_pretrained(sys.argv[1], "
-      "torch_dtype=\"auto\"); m.merge_and_unload().save_pretrained(sys.argv[2]); "
-      "T.from_pretrained(m.peft_config[\"default\"].base_model_name_or_path).save_pretrained(sys.argv[2])' {2} {3}, "
-      "and "
-      "give {0}-merged as the model",
-      directory, base, shell_word(directory), shell_word(directory + "-merged")));
+      "{0} is an adapter (LoRA) of {1}, not a whole model; model.adapter: {0} trains it further, and "
+      "'generate', 'chat', 'serve' and 'eval' take it. To train all weights, merge it first: megatrain merge "
+      "{2} {3} --out {4}, and give {0}-merged as the model",
+      directory, base, named ? shell_word(base) : "BASE", shell_word(directory), shell_word(directory + "-merged")));
 }
 
 }  // namespace

@@ -56,6 +56,17 @@ bool is_linear(const TensorSpec& tensor) {
          tensor.operand < BlockOperand::first_free && tensor.operand != BlockOperand::router;
 }
 
+// As PEFT: the pattern is for the end of a name, which starts at a dot or at the name's beginning.
+ModulePattern end_pattern(const std::string& text, const char* key) {
+  ModulePattern(text, key);  // a message about the text as it was given
+  return ModulePattern("(?:.*\\.)?(?:" + text + ")", key);
+}
+
+// Whether a tensor is one expert's, or a part of a tensor that holds all experts of a layer.
+bool is_expert(const TensorSpec& tensor) {
+  return tensor.operand >= BlockOperand::first_free || !tensor.stored.name.empty();
+}
+
 class Targets {
  public:
   explicit Targets(const AdapterRules& rules)
@@ -78,10 +89,9 @@ class Targets {
 
  private:
   using Patterns = std::vector<std::pair<std::string, double>>;
-  // As PEFT: the pattern is for the end of a name, which starts at a dot or at the name's beginning.
   static std::vector<ModulePattern> compiled(const Patterns& patterns, const char* key) {
     std::vector<ModulePattern> list;
-    for (const auto& [text, value] : patterns) list.emplace_back("(?:.*\\.)?(?:" + text + ")", key);
+    for (const auto& [text, value] : patterns) list.push_back(end_pattern(text, key));
     return list;
   }
   static double found(const std::vector<ModulePattern>& patterns, const Patterns& values, const std::string& module,
@@ -125,7 +135,7 @@ std::vector<TensorSpec> adapter_tensors(const AdapterRules& rules, const std::ve
       const int64_t rank = targets.rank(module);
       const AdapterSpec spec{
           .scale = targets.scale(module), .dropout = static_cast<float>(rules.dropout), .init = rules.init};
-      if (rank > std::min(tensor.rows, tensor.cols))
+      if (!rules.from_file && rank > std::min(tensor.rows, tensor.cols))
         fail_config(fmt::format("adapter: the rank of {} is {}, but its weight is {} x {}; expected at most {}", module,
                                 rank, tensor.rows, tensor.cols, std::min(tensor.rows, tensor.cols)));
       adapters.push_back({.name = module + std::string(kA),
@@ -147,76 +157,130 @@ std::vector<TensorSpec> adapter_tensors(const AdapterRules& rules, const std::ve
   return adapters;
 }
 
-void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, bool tied) {
-  std::set<std::string> linear, modules;
-  for (const LayerLayout& layout : layouts) {
-    const bool of_layer =
-        &layout != &layouts.front() && &layout != &layouts.back();  // not the embedding's or the head's
-    for (const TensorSpec& tensor : layout.tensors) {
-      if (tensor.is_adapter()) continue;
-      const std::string module = module_of(tensor.name);
-      modules.insert(module);
-      if (of_layer && is_linear(tensor)) linear.insert(module);
+namespace {
+
+// What the settings may name.
+struct Names {
+  std::set<std::string> linear;   // modules that can have an adapter
+  std::set<std::string> others;   // modules that cannot, without those of experts, and what modules are parts of
+  std::set<std::string> modules;  // both
+
+  explicit Names(const std::vector<LayerLayout>& layouts) {
+    for (const LayerLayout& layout : layouts) {
+      const bool of_layer = &layout != &layouts.front() && &layout != &layouts.back();
+      for (const TensorSpec& tensor : layout.tensors) {
+        if (tensor.is_adapter()) continue;
+        std::string module = module_of(tensor.name);
+        modules.insert(module);
+        if (of_layer && is_linear(tensor)) {
+          linear.insert(module);
+        } else if (!is_expert(tensor)) {
+          others.insert(module);
+        }
+        for (size_t dot = module.rfind('.'); dot != std::string::npos; dot = module.rfind('.')) {
+          module.resize(dot);
+          if (!is_expert(tensor)) others.insert(module);
+        }
+      }
     }
   }
-  const auto names_of = [](const std::set<std::string>& from) {
-    std::set<std::string> names;
-    for (const std::string& module : from) names.insert(last_part(module));
-    return names;
-  };
-  const auto check = [&](const char* key, const std::vector<std::string>& texts, const std::set<std::string>& among) {
-    for (const std::string& text : texts) {
-      if (text == AdapterRules::kAllLinear) continue;
-      const ModuleSet one({text}, key);
-      const auto matches = [&](const std::string& module) { return one.has(module); };
-      if (std::ranges::any_of(among, matches)) continue;
-      if (std::ranges::any_of(modules, matches))
-        fail_config(
-            fmt::format("{}: '{}' cannot have an adapter; modules that can are {}. adapter.also_train trains a module "
-                        "whole",
-                        key, text, nearest(names_of(linear), text)));
-      fail_config(fmt::format("{}: '{}' matches no module of the model; near it are {}", key, text,
-                              nearest(names_of(among), text)));
+};
+
+std::string last_parts(const std::set<std::string>& modules, const std::string& near) {
+  std::set<std::string> names;
+  for (const std::string& module : modules) names.insert(last_part(module));
+  return nearest(names, near);
+}
+
+void check_targets(const AdapterRules& rules, const Names& names) {
+  if (rules.targets.size() > 1 && std::ranges::count(rules.targets, AdapterRules::kAllLinear) > 0)
+    fail_config("adapter.targets: all-linear includes every other module; give it alone, or a list of names");
+  for (const std::string& text : rules.targets) {
+    if (text == AdapterRules::kAllLinear) continue;
+    const ModuleSet one({text}, "adapter.targets");
+    const auto matches = [&](const std::string& module) { return one.has(module); };
+    if (std::ranges::none_of(names.linear, matches) && std::ranges::none_of(names.modules, matches))
+      fail_config(fmt::format("adapter.targets: '{}' matches no module of the model; near it are {}", text,
+                              last_parts(names.linear, text)));
+    const ModuleSet exclude(rules.exclude, "adapter.exclude");
+    const auto wrong = std::ranges::find_if(
+        names.others, [&](const std::string& module) { return one.has(module) && !exclude.has(module); });
+    if (wrong != names.others.end())
+      fail_config(
+          fmt::format("adapter.targets: '{}' matches {}, which cannot have an adapter; modules that can are {}. "
+                      "adapter.also_train trains a module whole",
+                      text, *wrong, last_parts(names.linear, text)));
+  }
+}
+
+// What excludes nothing, and patterns for modules without an adapter, would be ignored.
+void check_exclusions(const AdapterRules& rules, const Names& names) {
+  AdapterRules everything = rules;
+  everything.exclude.clear();
+  const Targets all(everything), targets(rules);
+  for (const std::string& text : rules.exclude) {
+    const ModuleSet one({text}, "adapter.exclude");
+    if (std::ranges::none_of(names.linear, [&](const std::string& m) { return all.has(m) && one.has(m); }))
+      fail_config(fmt::format("adapter.exclude: '{}' matches none of the modules in adapter.targets; near it are {}",
+                              text, last_parts(names.linear, text)));
+  }
+  for (const auto& [key, patterns] :
+       {std::pair{"adapter.rank_pattern", &rules.rank_pattern}, {"adapter.alpha_pattern", &rules.alpha_pattern}}) {
+    for (const auto& [text, value] : *patterns) {
+      const ModulePattern pattern = end_pattern(text, key);
+      if (std::ranges::none_of(names.linear,
+                               [&](const std::string& m) { return targets.has(m) && pattern.matches(m); }))
+        fail_config(fmt::format("{}: '{}' matches no module that has an adapter; near it are {}", key, text,
+                                last_parts(names.linear, text)));
     }
-  };
-  check("adapter.targets", rules.targets, linear);
-  check("adapter.exclude", rules.exclude, modules);
+  }
+}
+
+void check_also_train(const AdapterRules& rules, const Names& names, const std::vector<LayerLayout>& layouts,
+                      bool tied) {
   for (const std::string& end : rules.also_train) {
     const TrainedWhole one({.also_train = {end}});
     bool any = false;
     for (const LayerLayout& layout : layouts) {
-      for (const TensorSpec& tensor : layout.tensors) any = any || (!tensor.is_adapter() && one.has(tensor));
+      for (const TensorSpec& tensor : layout.tensors) {
+        if (tensor.is_adapter() || !one.has(tensor)) continue;
+        any = true;
+        if (is_expert(tensor) || tensor.operand == BlockOperand::router)
+          fail_config(
+              fmt::format("adapter.also_train: '{}' names {}; experts and routers cannot be trained beside "
+                          "adapters yet",
+                          end, module_of(tensor.name)));
+      }
     }
-    if (!any)
+    if (!any && !rules.from_file)
       fail_config(fmt::format("adapter.also_train: '{}' matches no module of the model; near it are {}", end,
-                              nearest(names_of(modules), end)));
+                              last_parts(names.modules, end)));
   }
   if (tied && TrainedWhole(rules).has(layouts.front().tensors.front()))
     fail_config(
         "adapter.also_train names the embedding, whose table is the output matrix too (tie_word_embeddings); PEFT "
         "would "
         "train two copies of it, which is not supported. Leave it out, or save the model with the two untied");
-  for (const auto& [key, patterns] :
-       {std::pair{"adapter.rank_pattern", &rules.rank_pattern}, {"adapter.alpha_pattern", &rules.alpha_pattern}}) {
-    for (const auto& [text, value] : *patterns) {
-      const ModulePattern pattern("(?:.*\\.)?(?:" + text + ")", key);
-      if (std::ranges::none_of(linear, [&](const std::string& module) { return pattern.matches(module); }))
-        fail_config(fmt::format("{}: '{}' matches no module of the model; near it are {}", key, text,
-                                nearest(names_of(linear), text)));
-    }
+}
+
+}  // namespace
+
+void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, bool tied) {
+  const Names names(layouts);
+  if (!rules.from_file) {
+    check_targets(rules, names);
+    check_exclusions(rules, names);
   }
+  check_also_train(rules, names, layouts, tied);
   const TrainedWhole whole(rules);
   bool adapted = false;
   for (LayerLayout& layout : layouts) {
     adapted = adapted || layout.is_adapter();
     for (TensorSpec& tensor : layout.tensors) tensor.trainable = tensor.is_adapter() || whole.has(tensor);
   }
-  if (!adapted)
-    fail_config("adapter.targets and adapter.exclude leave no module with an adapter; take one out of exclude");
+  if (!adapted) fail_config("adapter.targets, adapter.exclude and adapter.also_train leave no module with an adapter");
 }
 
-// PEFT compares the bare ends of names: "norm" is also the end of "input_layernorm". A module includes what is inside
-// it.
 bool TrainedWhole::has(const TensorSpec& tensor) const {
   std::string module = module_of(tensor.name);
   while (true) {

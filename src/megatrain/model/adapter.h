@@ -31,6 +31,8 @@ struct AdapterRules {
   // counts.
   std::vector<std::pair<std::string, double>> rank_pattern, alpha_pattern;
   std::vector<std::string> also_train;  // modules trained whole, without an adapter, by the ends of their names
+  // The settings are those of a PEFT directory. Their lists may name what this model lacks, as PEFT accepts it.
+  bool from_file = false;
 
   bool any() const { return rank > 0; }
   bool operator==(const AdapterRules&) const = default;

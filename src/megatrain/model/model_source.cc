@@ -42,7 +42,7 @@ void refuse_no_model(const std::string& key, const std::string& path) {
   if (fs::exists(path + "/config.json", none)) return;
   if (fs::exists(path + "/config.resolved.yaml", none))
     fail_input(fmt::format("{0} {1} is a run, whose trained model is {1}/model{2}; give that", key, path,
-                           fs::exists(path + "/model/config.json", none) ? "" : " once the run is complete"));
+                           is_model_directory(path + "/model") ? "" : " once the run is complete"));
   if (fs::exists(path + "/checkpoint.json", none))
     fail_input(fmt::format("{} {} is a checkpoint; write its model with: megatrain export {} --out DIR, and give DIR",
                            key, path, shell_word(path)));

@@ -49,6 +49,7 @@ struct RecordWork {
   int64_t row_width = 0;  // elements
   // Some phase needs the whole table. false: only the rows of a step reach the device and have gradients.
   bool whole = true;
+  bool adapter = false;  // it holds a layer's adapters
 
   DType gradient_dtype() const { return dtype; }  // LayerLayout::gradient_dtype()
 };
@@ -124,7 +125,6 @@ struct Workload {
   int64_t parameters = 0;  // without padding
   int64_t trained_parameters = 0;
   int64_t active_parameters = 0;  // that a token uses (model/model.h)
-  int64_t adapter_records = 0;    // layer records that hold adapters; they are all that is trained of a layer
   DType activation_dtype = DType::bf16;
   StateFormat state;
   int64_t micro_batches = 1;  // per step
@@ -247,9 +247,10 @@ struct Workload {
   int64_t visiting_bytes(int64_t r) const {  // weights and state of the trained part
     return record(r).trained * (element_bytes(r) + low_bytes_an_element(r)) + 2 * moment_bytes(r);
   }
+  int64_t adapter_records() const { return std::ranges::count(records, true, &RecordWork::adapter); }
   // A checkpoint holds the whole master of every tensor, or with adapters only of those that are trained.
   int64_t checkpoint_bytes(int64_t r) const {
-    const int64_t elements = adapter_records > 0 ? record(r).trained : record(r).elements;
+    const int64_t elements = adapter_records() > 0 ? record(r).trained : record(r).elements;
     return elements * (element_bytes(r) + low_bytes_an_element(r)) + 2 * moment_bytes(r);
   }
   // Size of the low half of the fp32 master, which is stored next to bf16 weights.

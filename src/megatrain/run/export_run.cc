@@ -8,9 +8,8 @@
 #include "megatrain/base/log.h"
 #include "megatrain/chat/chat_template.h"
 #include "megatrain/io/file.h"
-#include "megatrain/io/json_file.h"
-#include "megatrain/io/json_text.h"
 #include "megatrain/io/new_output.h"
+#include "megatrain/run/export_adapter.h"
 #include "megatrain/run/export_source.h"
 
 namespace megatrain {
@@ -18,18 +17,6 @@ namespace megatrain {
 namespace fs = std::filesystem;
 
 namespace {
-
-// config.json names the dtype of the weights under `torch_dtype`, `dtype` or both, depending on the transformers
-// version.
-std::string config_of_type(const std::string& text, const std::string& where, DType type, bool given) {
-  nlohmann::json object = parse_json(text, where, "expected a Hugging Face config.json");
-  const char* name = type == DType::f32 ? "float32" : type == DType::f16 ? "float16" : "bfloat16";
-  const bool has = object.contains("torch_dtype"), has_new = object.contains("dtype");
-  if (!given && (has || has_new)) return text;
-  if (has || !has_new) object["torch_dtype"] = name;
-  if (has_new) object["dtype"] = name;
-  return json_text(object, 2) + "\n";
-}
 
 void make_parent(const std::string& out) {
   const std::string parent = fs::absolute(out.substr(0, out.find_last_not_of('/') + 1)).parent_path().string();
@@ -42,6 +29,10 @@ void make_parent(const std::string& out) {
 
 ExportedRun export_run(const std::string& path, const std::string& out, std::optional<DType> type) {
   refuse_existing_output(out);
+  if (const std::optional<RunFiles> run = find_adapter_run(path)) {
+    if (type) fail_config(fmt::format("{} trains adapters, which are exported in fp32; leave --dtype out", run->path));
+    return export_adapter_run(*run, path, out);
+  }
   const ExportSource source(path, false);
   const bool widened = source.types.empty() && type == DType::f32;
 
@@ -61,9 +52,7 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
                     path.substr(0, path.find_last_not_of('/') + 1)));
   if (!source.missing_tokenizer.empty())
     log_warn(fmt::format("{} is gone: the export has no tokenizer files", source.missing_tokenizer));
-  request.config_json = unquantised_config(
-      config_of_type(source.config_text, source.config_path, type_of(tensors.front()), type.has_value()),
-      type.value_or(DType::bf16));
+  request.config_json = source.config_for(type_of(tensors.front()), type);
 
   log_info(fmt::format("writing {} of step {} to {}", source.from, source.step, out));
   make_parent(out);

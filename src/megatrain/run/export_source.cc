@@ -12,6 +12,7 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
@@ -23,6 +24,22 @@
 namespace megatrain {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// config.json names the dtype of the weights under `torch_dtype`, `dtype` or both, depending on the transformers
+// version.
+std::string config_of_type(const std::string& text, const std::string& where, DType type, bool given) {
+  nlohmann::json object = parse_json(text, where, "expected a Hugging Face config.json");
+  const char* name = type == DType::f32 ? "float32" : type == DType::f16 ? "float16" : "bfloat16";
+  const bool has = object.contains("torch_dtype"), has_new = object.contains("dtype");
+  if (!given && (has || has_new)) return text;
+  if (has || !has_new) object["torch_dtype"] = name;
+  if (has_new) object["dtype"] = name;
+  return json_text(object, 2) + "\n";
+}
+
+}  // namespace
 
 // Verifies the checkpoint and returns the path for ModelFiles.
 std::string ExportSource::of_checkpoint(const std::string& path) {
@@ -41,8 +58,8 @@ std::string ExportSource::of_run(const std::string& path) {
   const RunFiles run = read_run(checkpoint ? fs::absolute(path).parent_path().parent_path().string() : path);
   if (run.config.adapter.rank > 0)
     fail_input(
-        fmt::format("{0} trains adapters, which are exported when the run is complete: {0}/model is a PEFT directory "
-                    "then; copy it. 'export' writes whole models only",
+        fmt::format("{0} trains adapters, and GGUF files hold whole models: 'megatrain export {0} --out ADAPTER', "
+                    "'megatrain merge BASE ADAPTER --out MODEL', and then 'megatrain export MODEL --gguf …'",
                     run.path));
   if (run.model_config_path.empty()) {
     fail_input(fmt::format("{} does not hold its model's config.json and {} is gone; put that back to export", run.path,
@@ -88,6 +105,11 @@ std::string ExportSource::of_directory(const std::string& path) {
   config_text = read_text_file(config_path, kMaxConfigBytes);
   tokenizer_directory = path;
   return path;
+}
+
+std::string ExportSource::config_for(DType stored, std::optional<DType> type) const {
+  return unquantised_config(config_of_type(config_text, config_path, stored, type.has_value()),
+                            type.value_or(DType::bf16));
 }
 
 ExportSource::ExportSource(const std::string& given, bool directories) {

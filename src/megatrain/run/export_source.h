@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,9 @@ class ExportSource {
   std::string missing_tokenizer;    // where the missing tokenizer files used to be; empty: none is missing
   std::string chat_template;        // the run's own template file; empty: use the tokenizer's
   TensorTypes types;                // dtypes of a checkpoint's tensors before training; empty: as stored
+
+  // The config.json of an export whose weights are of this dtype; `type`: the one that was asked for.
+  std::string config_for(DType stored, std::optional<DType> type) const;
 
   std::vector<const TensorSpec*> tensors() const;  // in the model's order
   // dtype of the stored values; `tensor` is the model's name for it

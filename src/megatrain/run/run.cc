@@ -111,6 +111,11 @@ class Run {
     check_model_outside(source_.directory, config_);
     check_disk(config_);
     check_device(config_.device);  // before hours of tokenising
+    if (config_.adapter.rank > 0 && source_.directory.empty())
+      log_warn(
+          "the base of the adapters has random weights, which no file holds: what is trained can be resumed, but "
+          "nothing "
+          "else can use it. Give model.path for a base that can be loaded again");
     if ((config_.resume && config_.adapter.rank == 0) || source_.directory.empty()) return;
     check_weights(source_.directory, source_.config);
     verify_model_of_run(source_.directory);
@@ -134,8 +139,8 @@ class Run {
       chat_template_ = read_text_file(config_.data.chat_template, kMaxTemplateBytes);
     if (config_.sample.every <= 0) return;
     if (!data_.text) data_.text = open_text(config_, source_.directory);
-    samples_.emplace(path("samples.jsonl"), config_.sample, adapter_rules(config_.adapter), source_.config,
-                     *data_.text);
+    samples_.emplace(path("samples.jsonl"), config_.sample,
+                     adapter_rules(config_.adapter, !config_.model.adapter.empty()), source_.config, *data_.text);
   }
 
   void say_router_losses() const {
@@ -181,8 +186,12 @@ class Run {
     const Device& device = session_->device();
     if (device.kind() == DeviceKind::cuda)  // the expected time of the first step
       step_s_ = estimate(workload, plan, session_->profile()).step_s;
-    log_info(fmt::format("{}: {}, {} tokens a step on {}; {}", source_.config.architecture,
-                         describe_parameters(workload), workload.tokens(), device.name(), describe(workload.state)));
+    const std::string trained = workload.trained_parameters == workload.parameters
+                                    ? ""
+                                    : fmt::format(" ({} trained)", format_count(workload.trained_parameters));
+    log_info(fmt::format("{}: {}{}, {} tokens a step on {}; {}", source_.config.architecture,
+                         describe_parameters(workload), trained, workload.tokens(), device.name(),
+                         describe(workload.state)));
     for (const std::string& note : notes) log_info("plan: " + note);
     trainer_ = &session_->trainer();
     if (const std::string disk = trainer_->disk().description(); !disk.empty()) log_info(disk);
@@ -469,7 +478,7 @@ class Run {
 
   void fill() {
     const bool base = has_adapters(trainer_->records());  // a checkpoint has only what is trained
-    if (!checkpoint_ || base) types_ = session_->fill_weights();
+    if (!checkpoint_ || base) types_ = session_->fill_weights(checkpoint_.has_value());
     if (checkpoint_) {
       const Checkpoint restored = checkpoints_.restore_newest(trainer_->records(), threads());
       if (restored.identity != checkpoint_->identity) check_fallback(restored);

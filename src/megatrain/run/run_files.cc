@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/hub/model_files.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/shell_word.h"
@@ -193,7 +194,7 @@ RunFiles read_run(const std::string& path) {
   run.config = load_config(config_path(run.path), {}, {.model = false, .data = false, .steps = false, .idle = true});
   run.hash = read_run_hash(run.path);
   if (run.hash) run.complete_step = run.hash->step;
-  if (!exists(run.path + "/model/config.json")) run.hash.reset();
+  if (!is_model_directory(run.path + "/model")) run.hash.reset();
   const TrainConfig::Model& model = run.config.model;
   const std::string source = model.path.empty() ? "" : model.path + "/config.json";
   for (const std::string& file : {run.path + "/model_config.json", source, model.config}) {

@@ -1,6 +1,7 @@
 // Adapters as a PEFT directory: adapter_config.json and adapter_model.safetensors, which PEFT and vLLM load.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,13 +13,19 @@ namespace megatrain {
 inline constexpr const char* kPeftPrefix = "base_model.model.";  // of a tensor's name in a PEFT directory
 
 // adapter_config.json. `base` is the name or directory of the model that the adapters belong to; empty: it has none.
-std::string adapter_config(const AdapterRules& rules, const std::string& base, const std::vector<LayerRecord>& records);
+std::string adapter_config(const AdapterRules& rules, const std::string& base,
+                           const std::vector<const LayerLayout*>& layouts);
 
-// Writes what is trained, in fp32, with `config` as adapter_config.json. `texts` as for export_model(); its config.json
-// is the base's, for tools that read the model's sizes there. Returns the hash of the contents, equal to
+// Writes what is trained, in fp32, with `config` as adapter_config.json. `texts` as for export_model(), without a
+// config.json. Returns the hash of the contents, equal to
 // hash_directory().
 StateHash export_adapter(const std::string& directory, const ExportTexts& texts, const std::string& config,
                          const std::vector<LayerRecord>& records, int threads);
+
+// All of a PEFT directory's tensors by our names, for a model of these layouts. Throws as load_adapter() does.
+using AdapterValues = std::map<std::string, std::vector<float>>;
+AdapterValues read_adapter(const std::string& directory, const AdapterRules& rules,
+                           const std::vector<LayerLayout>& layouts);
 
 // Fills adapters, and modules that are trained whole, from a PEFT directory. Throws Error(bad_input) if a tensor is
 // missing, has another shape, is not finite, or belongs to no module of the records.

@@ -15,12 +15,12 @@ namespace {
 // The costs of all phases, by number. They are computed once per kind of layer, since layers of one kind with the same
 // trained tensors cost the same. This saves time: a long sequence in many pieces has many notes.
 std::vector<PhaseCost> phase_costs(const Model& model, const NotesShape& shape) {
-  std::map<std::pair<std::string, std::vector<bool>>, std::vector<PhaseCost>> of_kind;
+  std::map<std::pair<std::string, std::vector<int64_t>>, std::vector<PhaseCost>> of_kind;
   std::vector<PhaseCost> all = {phase_cost(model.embedding, shape)};
   for (const Layer& layer : model.layers) {
-    std::vector<bool> trained;
+    std::vector<int64_t> trained;  // elements of each tensor: an adapter may have another rank in another layer
     for (const LayerLayout& record : layer.records) {
-      for (const TensorSpec& tensor : record.tensors) trained.push_back(tensor.trainable);
+      for (const TensorSpec& tensor : record.tensors) trained.push_back(tensor.trainable ? tensor.elements() : 0);
     }
     const auto [costs, is_new] = of_kind.try_emplace({layer.kind, std::move(trained)});
     for (size_t phase = 0; is_new && phase < layer.phases.size(); ++phase)
@@ -85,7 +85,6 @@ Workload model_work(const Model& model, const NotesShape& shape) {
   Workload w;
   for (const LayerLayout& layout : model.layouts()) {
     w.parameters += layout.parameters();
-    w.adapter_records += layout.is_adapter();
     for (const TensorSpec& tensor : layout.tensors) w.trained_parameters += tensor.trainable ? tensor.elements() : 0;
     w.records.push_back({.elements = layout.elements,
                          .trained = layout.state_elements,
@@ -93,7 +92,8 @@ Workload model_work(const Model& model, const NotesShape& shape) {
                          .low = layout.low_elements,
                          .norm_parts = std::ssize(layout.norm_parts()),
                          .dtype = layout.dtype(),
-                         .packed_bytes = layout.packed_bytes});
+                         .packed_bytes = layout.packed_bytes,
+                         .adapter = layout.is_adapter()});
   }
   const std::vector<PhaseCost> costs = phase_costs(model, shape);
   for (const Model::NumberedPhase& numbered : model.phases()) {

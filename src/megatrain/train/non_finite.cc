@@ -16,7 +16,10 @@ std::string record_name(const Workload& w, int64_t record) {
   if (record == w.head_record()) return "the head";
   const int64_t phase = w.phase_of(record);
   if (w.is_looked_up(record)) return fmt::format("the embedding of layer {}", phase - 1);
-  return fmt::format("layer {}{}", phase - 1, w.phase(phase).records.front() == record ? "" : " (its experts)");
+  const char* part = w.record(record).adapter                   ? " (its adapters)"
+                     : w.phase(phase).records.front() == record ? ""
+                                                                : " (its experts)";
+  return fmt::format("layer {}{}", phase - 1, part);
 }
 
 std::string not_finite_in(const LayerRecord& record) {

@@ -104,12 +104,14 @@ Trainer& Session::trainer() {
   return *trainer_;
 }
 
-TensorTypes Session::fill_weights() {
+TensorTypes Session::fill_weights(bool restored) {
   std::vector<LayerRecord>& records = trainer().records();
   TensorTypes types = fill_base(records);
   if (!has_adapters(records)) return types;
   const std::string& adapter = config_.model.adapter;
-  if (!adapter.empty()) {
+  if (restored) {
+    // nothing to fill
+  } else if (!adapter.empty()) {
     load_adapter(adapter, identity_.trained.adapter, records, threads());
   } else if (!source_.directory.empty()) {
     init_adapters(source_.config, config_.seed, records, threads());
@@ -153,9 +155,12 @@ StateHash Session::export_model(const std::string& directory, const TensorTypes&
                                 const ExportReady& ready) {
   const std::string source = companions.empty() ? companion_directory(config_, source_.directory) : companions;
   const std::vector<LayerRecord>& records = trainer().records();
-  if (has_adapters(records))
-    return export_adapter(directory, {.source_directory = source, .config_json = source_.config_text, .ready = ready},
-                          adapter_config(identity_.trained.adapter, base_name(), records), records, threads());
+  if (has_adapters(records)) {
+    std::vector<const LayerLayout*> layouts;
+    for (const LayerRecord& record : records) layouts.push_back(&record.layout());
+    return export_adapter(directory, {.source_directory = source, .config_json = {}, .ready = ready},
+                          adapter_config(identity_.trained.adapter, base_name(), layouts), records, threads());
+  }
   return megatrain::export_model(
       directory, {.source_directory = source, .config_json = exported_config(source_, identity_.dtype), .ready = ready},
       types, records, threads());

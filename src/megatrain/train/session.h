@@ -61,7 +61,8 @@ class Session {
 
   // Fills the trainer's records with the weights in the model's directory, or with random ones if it has none. Returns
   // the dtype that an export gives each tensor.
-  TensorTypes fill_weights();
+  // `restored`: what is trained will be read from a checkpoint, so adapters are left as they are.
+  TensorTypes fill_weights(bool restored = false);
 
   // Writes the trainer's weights as a Hugging Face directory, with the tokenizer files and templates from `companions`
   // (empty: from the model's directory). Call Trainer::settle() first. `ready` as in ExportTexts.

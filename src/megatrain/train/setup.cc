@@ -89,7 +89,7 @@ int64_t mlp_chunk_of(const TrainConfig& config) {
   return config.mlp_chunk > 0 ? std::min(config.mlp_chunk, tokens) : default_chunk(tokens);
 }
 
-AdapterRules adapter_rules(const TrainConfig::Adapter& a) {
+AdapterRules adapter_rules(const TrainConfig::Adapter& a, bool from_file) {
   if (a.rank == 0) return {};
   return {.rank = a.rank,
           .alpha = a.alpha,
@@ -100,13 +100,15 @@ AdapterRules adapter_rules(const TrainConfig::Adapter& a) {
           .exclude = a.exclude,
           .rank_pattern = a.rank_pattern,
           .alpha_pattern = a.alpha_pattern,
-          .also_train = a.also_train};
+          .also_train = a.also_train,
+          .from_file = from_file};
 }
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model) {
   RunIdentity identity;
-  identity.trained = {
-      .freeze = config.freeze, .train_only = config.train_only, .adapter = adapter_rules(config.adapter)};
+  identity.trained = {.freeze = config.freeze,
+                      .train_only = config.train_only,
+                      .adapter = adapter_rules(config.adapter, !config.model.adapter.empty())};
   identity.state = state_format(config);
   identity.dtype = config.precision == "fp32" ? DType::f32 : DType::bf16;
   identity.micro_tokens = config.micro_batch * config.seq_len;

@@ -50,8 +50,8 @@ ModelShape model_shape(const RunIdentity& identity, int64_t positions, int64_t e
 // Tokens that go through a block at a time, except in attention itself.
 int64_t mlp_chunk_of(const TrainConfig& config);
 
-// Those of the configuration; without a rank if it asks for none.
-AdapterRules adapter_rules(const TrainConfig::Adapter& adapter);
+// Those of the configuration; without a rank if it asks for none. `from_file`: they were read from a PEFT directory.
+AdapterRules adapter_rules(const TrainConfig::Adapter& adapter, bool from_file);
 
 RunIdentity make_identity(const TrainConfig& config, const ModelConfig& model);
 

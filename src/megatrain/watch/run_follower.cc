@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "megatrain/hub/model_files.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/host_name.h"
 #include "megatrain/base/units.h"
@@ -198,7 +199,7 @@ void RunFollower::decide_phase(double now_s) {
   const LockState lock = lock_state(path_);
   const json owner = read_small_json(path_ + "/lock");
   std::error_code none;
-  const bool complete = fs::exists(path_ + "/hash.json", none) && fs::exists(path_ + "/model/config.json", none);
+  const bool complete = fs::exists(path_ + "/hash.json", none) && is_model_directory(path_ + "/model");
   exit_code_ = 0;
   message_.clear();
   if (!is_run_directory(path_)) {

@@ -1,0 +1,109 @@
+#include "megatrain/run/export_adapter.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/chat/chat_template.h"
+#include "megatrain/hub/convert.h"
+#include "megatrain/hub/model_files.h"
+#include "megatrain/io/file.h"
+#include "megatrain/io/json_file.h"
+#include "megatrain/io/new_output.h"
+#include "megatrain/model/model.h"
+#include "megatrain/model/stored_tensors.h"
+#include "megatrain/run/checkpoints.h"
+#include "megatrain/store/pieces.h"
+#include "megatrain/train/adapter_files.h"
+#include "megatrain/train/setup.h"
+
+namespace megatrain {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Where the newest adapters are.
+struct Newest {
+  std::string from, file;
+  std::string prefix;  // of the tensors' names in the file
+  int64_t step = 0;
+};
+
+Newest newest_adapters(const RunFiles& run, const std::string& path) {
+  std::string checkpoint = is_checkpoint_directory(path) ? path : "";
+  if (checkpoint.empty()) {
+    const auto checkpoints = list_checkpoints(run.path);
+    if (run.hash && (checkpoints.empty() || checkpoints.back().first < run.hash->step)) {
+      verify_run_model(run.path, *run.hash);
+      const std::string model = run.path + "/model";
+      return {.from = model, .file = model, .prefix = kPeftPrefix, .step = run.hash->step};
+    }
+    if (checkpoints.empty())
+      fail_input(
+          fmt::format("{} has neither finished nor saved a checkpoint; there is nothing to export yet", run.path));
+    checkpoint = checkpoints.back().second;
+  }
+  const Checkpoint read = read_checkpoint(checkpoint);
+  verify_checkpoint(read);
+  return {.from = checkpoint, .file = read.state_file(), .prefix = "", .step = read.step};
+}
+
+}  // namespace
+
+std::optional<RunFiles> find_adapter_run(const std::string& given) {
+  const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
+  const bool checkpoint = is_checkpoint_directory(path);
+  if (!checkpoint && !is_run_directory(path)) return {};
+  RunFiles run = read_run(checkpoint ? fs::absolute(path).parent_path().parent_path().string() : path);
+  if (run.config.adapter.rank == 0) return {};
+  return run;
+}
+
+ExportedRun export_adapter_run(const RunFiles& run, const std::string& given, const std::string& out) {
+  const std::string path = given.substr(0, given.find_last_not_of('/') + 1);
+  refuse_existing_output(out);
+  const AdapterRules rules = adapter_rules(run.config.adapter, true);
+  const ModelConfig model = parse_model_config(
+      parse_json(run.model_config, run.model_config_path, "put the model's config.json back"), run.model_config_path);
+  const std::vector<LayerLayout> layouts = model_layouts(model, DType::f32, {.adapter = rules});
+  const Newest newest = newest_adapters(run, path);
+  const ModelFiles files(newest.file);
+
+  std::vector<const LayerLayout*> pointers;
+  std::vector<const TensorSpec*> trained;
+  for (const LayerLayout& layout : layouts) {
+    pointers.push_back(&layout);
+    for (const TensorSpec& tensor : layout.tensors) {
+      if (tensor.trainable) trained.push_back(&tensor);
+    }
+  }
+  ExportRequest request{.directory = {},
+                        .source_directory = run.tokenizer_directory,
+                        .adapter_json = adapter_config(rules, run.config.model.path, pointers)};
+  if (!run.chat_template.empty()) request.chat_template = read_text_file(run.chat_template, kMaxTemplateBytes);
+  for (const TensorSpec* tensor : trained)
+    request.tensors.push_back({kPeftPrefix + tensor->name, DType::f32, tensor_shape(*tensor)});
+
+  log_info(fmt::format("writing the adapters of {}, step {}, to {}", newest.from, newest.step, out));
+  NewOutput output(out);
+  request.directory = output.path();
+  ModelExport exported(std::move(request));
+  for (const TensorSpec* tensor : trained) {
+    const StoredTensor& stored = files.parameter(newest.prefix + tensor->name, tensor_shape(*tensor));
+    for (int64_t begin = 0; begin < tensor->elements(); begin += kPiece) {
+      std::vector<float> values(static_cast<size_t>(std::min(kPiece, tensor->elements() - begin)));
+      read_as_f32(stored, begin, std::ssize(values), values.data());
+      exported.write_f32(kPeftPrefix + tensor->name, begin, values.data(), std::ssize(values));
+    }
+  }
+  files.check_whole();
+  ExportReport report = exported.finish();
+  output.put_in_place();
+  return {.from = newest.from, .step = newest.step, .files = std::move(report)};
+}
+
+}  // namespace megatrain

@@ -1,0 +1,137 @@
+#include "megatrain/run/merge_adapter.h"
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/bf16.h"
+#include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
+#include "megatrain/base/units.h"
+#include "megatrain/base/work_progress.h"
+#include "megatrain/config/adapter_file.h"
+#include "megatrain/host/parallel.h"
+#include "megatrain/io/new_output.h"
+#include "megatrain/model/model.h"
+#include "megatrain/run/export_source.h"
+#include "megatrain/train/adapter_files.h"
+#include "megatrain/train/setup.h"
+
+namespace megatrain {
+
+namespace {
+
+// What an adapter's directory adds to the tensors of its base, or has in their place.
+class Additions {
+ public:
+  Additions(const std::string& directory, const ModelConfig& model)
+      : rules_(adapter_rules(read_adapter_file(directory).settings, true)),
+        layouts_(model_layouts(model, DType::f32, {.adapter = rules_})),
+        values_(read_adapter(directory, rules_, layouts_)) {
+    for (const LayerLayout& layout : layouts_) {
+      for (const TensorSpec& tensor : layout.tensors) {
+        if (tensor.role == TensorRole::adapter_out) halves_[module_of(module_of(tensor.name))] = &tensor;
+      }
+    }
+  }
+
+  bool adds_to(const TensorSpec& tensor) const { return halves_.contains(module_of(tensor.name)) && is_weight(tensor); }
+  bool replaces(const TensorSpec& tensor) const { return values_.contains(tensor.name); }
+
+  void read(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
+    const std::vector<float>& values = values_.at(tensor.name);
+    std::copy_n(values.begin() + begin, count, out);
+  }
+
+  void add(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
+    const TensorSpec& second = *halves_.at(module_of(tensor.name));
+    const std::vector<float>& b = values_.at(second.name);
+    const std::vector<float>& a = values_.at(module_of(module_of(second.name)) + ".lora_A.weight");
+    const int64_t rank = second.cols, cols = tensor.cols;
+    for (int64_t i = 0; i < count;) {
+      const int64_t row = (begin + i) / cols, col = (begin + i) % cols, run = std::min(count - i, cols - col);
+      std::vector<float> sums(static_cast<size_t>(run));
+      for (int64_t r = 0; r < rank; ++r) {
+        const float factor = b[static_cast<size_t>(row * rank + r)];
+        const float* of_a = a.data() + r * cols + col;
+        for (int64_t j = 0; j < run; ++j) sums[static_cast<size_t>(j)] += factor * of_a[j];
+      }
+      for (int64_t j = 0; j < run; ++j) out[i + j] += second.adapter.scale * sums[static_cast<size_t>(j)];
+      i += run;
+    }
+  }
+
+ private:
+  static bool is_weight(const TensorSpec& tensor) { return tensor.name.ends_with(".weight"); }
+
+  AdapterRules rules_;
+  std::vector<LayerLayout> layouts_;
+  AdapterValues values_;
+  std::map<std::string, const TensorSpec*> halves_;  // the second half of each module's adapter
+};
+
+}  // namespace
+
+MergedModel merge_adapter(const std::string& base, const std::string& adapter, const std::string& out,
+                          std::optional<DType> type, int threads) {
+  refuse_existing_output(out);
+  const ExportSource source(base, true);
+  const Additions additions(adapter, source.model);
+
+  ExportRequest request{.directory = {}, .config_json = {}, .source_directory = source.tokenizer_directory};
+  const std::vector<FileTensor> tensors = file_tensors(source.tensors());
+  const auto type_of = [&](const FileTensor& tensor) {
+    return type.value_or(source.stored_type(tensor.parts.front()->name));
+  };
+  int64_t bytes = 0;
+  for (const FileTensor& tensor : tensors) {
+    request.tensors.push_back({tensor.name, type_of(tensor), tensor.shape});
+    bytes += request.tensors.back().bytes();
+  }
+  request.config_json = source.config_for(type_of(tensors.front()), type);
+  log_info(fmt::format("writing {} with {} merged into it to {}: {}", base, adapter, out, format_bytes(bytes)));
+
+  NewOutput output(out);
+  request.directory = output.path();
+  ModelExport merged(std::move(request));
+  std::atomic<int64_t> adapted = 0, still = 0;
+  const PartReader of_base = source.reader();
+  const auto reader_for = [&](DType stored) {
+    return [&, stored](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
+      if (additions.replaces(part)) return additions.read(part, begin, count, values);
+      of_base(part, begin, count, values);
+      if (!additions.adds_to(part)) return;
+      const std::vector<float> before(values, values + count);
+      additions.add(part, begin, count, values);
+      int64_t same = 0;
+      for (int64_t i = 0; i < count; ++i) {
+        const float was = before[static_cast<size_t>(i)];
+        same += stored == DType::f32 ? values[i] == was : to_float(to_bf16(values[i])) == to_float(to_bf16(was));
+      }
+      adapted += count;
+      still += same;
+    };
+  };
+  std::vector<FilePiece> pieces;
+  for (const FileTensor& tensor : tensors) {
+    const std::vector<FilePiece> cut = cut_file_tensor(tensor);
+    pieces.insert(pieces.end(), cut.begin(), cut.end());
+  }
+  WorkProgress progress("merging", std::ssize(pieces));
+  parallel_for(piece_team(tensors, threads), std::ssize(pieces), [&](int64_t i) {
+    const FilePiece& piece = pieces[static_cast<size_t>(i)];
+    const DType stored = type_of(*piece.tensor);
+    const std::vector<std::byte> data = piece_bytes(piece, stored, reader_for(stored));
+    merged.write(piece.tensor->name, piece.begin * dtype_bytes(stored), data.data(), std::ssize(data));
+    progress.add(1);
+  });
+  source.check_whole();
+  MergedModel result{.files = merged.finish(), .adapted = adapted, .still = still};
+  output.put_in_place();
+  return result;
+}
+
+}  // namespace megatrain
