@@ -284,6 +284,11 @@ TEST(CudaOps, ADocumentNeverSeesAnotherInFp32) {
   expect_second_document_apart(cuda, {DType::f32, {30, 90, 25}, 4, 1, 12});
 }
 
+TEST(CudaOps, ScaledAndAddedProductsOfExpertsMatchFloat64) {
+  CudaFixture cuda;
+  check_scaled_products(cuda.harness);
+}
+
 TEST(CudaOps, BitsDoNotDependOnHowManyExpertsAreComputedAtATime) {
   CudaFixture cuda;
   check_groups_of_experts(cuda.harness);

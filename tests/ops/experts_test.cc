@@ -120,6 +120,11 @@ TEST(Experts, ProductsHaveTheBitsOfLinearOpsOnTheSameRows) {
   }
 }
 
+TEST(Experts, ScaledAndAddedProductsMatchFloat64) {
+  CpuFixture cpu({.threads = 2});
+  check_scaled_products(cpu.harness);
+}
+
 TEST(Experts, GatedActivationsWithoutLimitsHaveTheBitsOfTheOthers) {
   CpuFixture cpu({.threads = 2});
   Harness& h = cpu.harness;

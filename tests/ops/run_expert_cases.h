@@ -278,6 +278,77 @@ inline OpRun run(Harness& h, const ExpertsLinearCase& c, uint64_t seed) {
   return r;
 }
 
+// Scaled products, and products that are added to what is there, of shapes as adapters have them: against float64.
+inline void check_scaled_products(Harness& h) {
+  constexpr double kScale = 1.75;
+  const std::vector<int32_t> rows_of = {70, 0, 3, 130};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const auto& [in, out] : {std::pair<int64_t, int64_t>{136, 16}, {16, 264}, {40, 3}, {5, 72}}) {
+      h.start(31);
+      const GivenRows rows(h, rows_of, 9);
+      const int64_t experts = rows.args.experts;
+      const Vector x = h.random(rows.count * in, dtype), grad = h.random(rows.count * out, dtype),
+                   weight = h.random(experts * out * in, dtype), before_out = h.random(rows.count * out, dtype),
+                   before_x = h.random(rows.count * in, dtype);
+      const Tensor x_d = rows.filled(h, dtype, in, x), grad_d = rows.filled(h, dtype, out, grad),
+                   weight_d = h.filled(dtype, experts, out * in, weight);
+      const ExpertWeights weights = weights_in(weight_d.view, out, in);
+      for (const bool add : {false, true}) {
+        const Tensor to = rows.filled(h, dtype, out, before_out), to_x = rows.filled(h, dtype, in, before_x);
+        const Tensor to_weight = h.poisoned(DType::f32, experts, out * in);
+        h.ops.experts_forward(h.stream, {.rows = rows.args,
+                                         .x = x_d.view,
+                                         .weight = weights,
+                                         .bias = {},
+                                         .out = to.view,
+                                         .accumulate = add,
+                                         .scale = static_cast<float>(kScale)});
+        h.ops.experts_backward_input(h.stream, {.rows = rows.args,
+                                                .grad_out = grad_d.view,
+                                                .weight = weights,
+                                                .grad_x = to_x.view,
+                                                .accumulate = add,
+                                                .scale = static_cast<float>(kScale)});
+        h.ops.experts_backward_weight(h.stream, {.rows = rows.args,
+                                                 .grad_out = grad_d.view,
+                                                 .x = x_d.view,
+                                                 .grad_weight = weights_in(to_weight.view, out, in),
+                                                 .grad_bias = {},
+                                                 .accumulate = false,
+                                                 .scale = static_cast<float>(kScale)});
+        Vector exact = add ? before_out : Vector(before_out.size()), exact_x = add ? before_x : Vector(before_x.size()),
+               exact_weight(weight.size());
+        int64_t row = 0;
+        for (int64_t e = 0; e < experts; ++e) {
+          for (const int64_t end = row + rows_of[static_cast<size_t>(e)]; row < end; ++row) {
+            for (int64_t n = 0; n < out; ++n) {
+              for (int64_t k = 0; k < in; ++k) {
+                const auto at = static_cast<size_t>((e * out + n) * in + k), in_x = static_cast<size_t>(row * in + k),
+                           in_out = static_cast<size_t>(row * out + n);
+                exact[in_out] += kScale * x[in_x] * weight[at];
+                exact_x[in_x] += kScale * grad[in_out] * weight[at];
+                exact_weight[at] += kScale * grad[in_out] * x[in_x];
+              }
+            }
+          }
+        }
+        const auto expect_near = [&](const Vector& found, const Vector& expected, bool rounded, const char* what) {
+          double most = 0, worst = 0;
+          for (size_t i = 0; i < expected.size(); ++i) {
+            most = std::max(most, std::fabs(expected[i]));
+            worst = std::max(worst, std::fabs(found[i] - expected[i]));
+          }
+          EXPECT_LE(worst, (rounded && dtype == DType::bf16 ? 4e-3 : 2e-5) * most)
+              << what << " " << dtype_name(dtype) << " " << in << " to " << out << (add ? ", added" : "");
+        };
+        expect_near(rows.read(h, to), exact, true, "out");
+        expect_near(rows.read(h, to_x), exact_x, true, "grad_x");
+        expect_near(h.read(to_weight), exact_weight, false, "grad_weight");
+      }
+    }
+  }
+}
+
 // In `in` and `out`, weights and their gradients are listed by row.
 inline OpRun run(Harness& h, const ExpertsGatedCase& c, uint64_t seed) {
   h.start(seed);

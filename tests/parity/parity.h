@@ -55,6 +55,7 @@ inline std::vector<std::string> adapter_golden_names() {
 inline TrainConfig::Adapter adapter_of(const nlohmann::json& golden) {
   const nlohmann::json& a = golden.at("adapter");
   const auto modules = [&](const char* key) {
+    if (!a.contains(key) || a.at(key).is_null()) return std::vector<std::string>{};
     return a.at(key).is_string() ? std::vector<std::string>{a.at(key).get<std::string>()}
                                  : a.at(key).get<std::vector<std::string>>();
   };
@@ -67,6 +68,7 @@ inline TrainConfig::Adapter adapter_of(const nlohmann::json& golden) {
           .alpha = a.at("alpha"),
           .dropout = a.at("dropout"),
           .targets = modules("targets"),
+          .target_parameters = modules("target_parameters"),
           .exclude = modules("exclude"),
           .rslora = a.at("rslora"),
           .rank_pattern = numbers("rank_pattern"),

@@ -115,9 +115,14 @@ INSTANTIATE_TEST_SUITE_P(Cases, Adapters, ::testing::ValuesIn(adapter_cases()),
 
 // dL/dB = s dL/dW A^T and dL/dA = s B^T dL/dW, where dL/dW is the gradient of the weight that A and B are merged into.
 TEST(AdapterGradient, IsThatOfTheMergedWeight) {
-  for (const Shape& shape : {Shape{.layers = 3, .clip = false, .precision = "fp32", .dumps = true},
-                             Shape{.layers = 3, .clip = false, .precision = "fp32", .dumps = true, .experts = 4}}) {
-    const AdapterCase adapters{.name = "", .adapter = {.rank = 4, .alpha = 6}, .shape = shape};
+  const Shape dense{.layers = 3, .clip = false, .precision = "fp32", .dumps = true},
+      experts{.layers = 3, .clip = false, .precision = "fp32", .dumps = true, .experts = 4};
+  const AdapterRules linear{.rank = 4, .alpha = 6},
+      of_experts{.rank = 4, .alpha = 6, .targets = {"q_proj", "gate_proj", "up_proj", "down_proj"}};
+  for (const AdapterCase& adapters :
+       {AdapterCase{"dense", linear, dense}, {"experts", linear, experts}, {"of experts", of_experts, experts}}) {
+    SCOPED_TRACE(adapters.name);
+    const Shape& shape = adapters.shape;
     Tiny adapted(adapters.adapted()), whole(shape);
     const auto trainer = adapted.trainer(adapted.default_plan()), merged = whole.trainer(whole.default_plan());
     draw_second_halves(trainer->records());
@@ -242,8 +247,14 @@ TEST(AdapterRulesAre, RefusedWhereTheyMatchNothingOrCannotBe) {
   refused({.rank = 4, .targets = {"q_proj"}, .exclude = {"v_proj"}}, {"adapter.exclude", "v_proj"});
   refused({.rank = 4, .targets = {"q_proj"}, .rank_pattern = {{"v_proj", 2}}}, {"adapter.rank_pattern", "v_proj"});
   refused({.rank = 4, .also_train = {"layers.0.mlp"}}, {"adapter.also_train", "experts"}, {.layers = 2, .experts = 4});
-  refused({.rank = 4, .also_train = {"mlp.gate"}}, {"adapter.also_train", "routers"}, {.layers = 2, .experts = 4});
-  refused({.rank = 4, .targets = {"q_proj"}, .exclude = {"q_proj"}}, {"no module"});
+  const Shape experts{.layers = 2, .experts = 4};
+  refused({.rank = 4, .target_parameters = {"mlp.gate_up_proj"}}, {"target_parameters", "mlp.experts.gate_up_proj"},
+          experts);
+  refused({.rank = 4, .target_parameters = {"experts.down_proj"}}, {"target_parameters", "no experts"});
+  refused({.rank = 4, .dropout = 0.1, .target_parameters = {"experts.down_proj"}}, {"adapter.dropout"}, experts);
+  refused({.rank = 4, .targets = {"down_proj"}, .target_parameters = {"experts.gate_up_proj"}}, {"one kind"}, experts);
+  refused({.rank = 4, .targets = {"experts.1.down_proj"}}, {"equal", "without numbers"}, experts);
+  refused({.rank = 4, .targets = {"q_proj"}, .exclude = {"q_proj"}}, {"nothing with an adapter"});
   refused({.rank = 4, .rank_pattern = {{"z_proj", 2}}}, {"adapter.rank_pattern", "z_proj"});
   refused({.rank = 4, .also_train = {"tail"}}, {"adapter.also_train", "tail"});
   refused({.rank = 4, .also_train = {"embed_tokens"}}, {"tie_word_embeddings"}, {.tied = true});

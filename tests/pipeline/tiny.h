@@ -90,6 +90,7 @@ inline TrainConfig::Adapter adapter_keys(const AdapterRules& rules) {
           .alpha = rules.alpha,
           .dropout = rules.dropout,
           .targets = rules.targets,
+          .target_parameters = rules.target_parameters,
           .exclude = rules.exclude,
           .rslora = rules.rslora,
           .init = rules.init == AdapterInit::gaussian ? "gaussian" : "kaiming",

@@ -102,7 +102,6 @@ AdapterFile read_adapter_file(const std::string& directory) {
   fields.refuse_if_given("fan_in_fan_out", "transposed weights are not supported");
   fields.refuse_if_given("layer_replication", "replicated layers are not supported");
   fields.refuse_if_given("layers_to_transform", "name the layers in target_modules instead");
-  fields.refuse_if_given("target_parameters", "adapters of experts are not supported yet");
   fields.refuse_if_given("trainable_token_indices", "adapters of single tokens are not supported yet");
   fields.refuse_if_given("lora_bias", "biases of adapters are not supported");
   fields.refuse_if_given("alora_invocation_tokens", "activated LoRA is not supported");
@@ -129,6 +128,7 @@ AdapterFile read_adapter_file(const std::string& directory) {
                         "rank_pattern",
                         "revision",
                         "target_modules",
+                        "target_parameters",
                         "task_type",
                         "use_rslora",
                         "auto_mapping"});
@@ -146,7 +146,8 @@ AdapterFile read_adapter_file(const std::string& directory) {
     fields.refuse("lora_dropout", fmt::format("0 to {}", kMostDropout));
   adapter.rslora = fields.given("use_rslora");
   const std::vector<std::string> targets = fields.modules("target_modules");
-  if (!targets.empty()) adapter.targets = targets;
+  adapter.target_parameters = fields.modules("target_parameters");
+  if (!targets.empty() || !adapter.target_parameters.empty()) adapter.targets = targets;
   adapter.exclude = fields.modules("exclude_modules");
   adapter.rank_pattern = fields.numbers("rank_pattern");
   adapter.alpha_pattern = fields.numbers("alpha_pattern");

@@ -93,6 +93,7 @@ struct TrainConfig {
     double alpha = 8;
     double dropout = 0;
     std::vector<std::string> targets = {"all-linear"};  // names of modules, or one regular expression
+    std::vector<std::string> target_parameters;         // of all experts of a layer
     std::vector<std::string> exclude;
     bool rslora = false;
     std::string init = "kaiming";                                             // kaiming | gaussian

@@ -183,8 +183,12 @@ std::vector<ConfigKey> adapter_keys() {
                "The share of an adapter's input that is dropped in training.", MEGATRAIN_FIELD(adapter.dropout)),
       modules_key("adapter.targets", "target_modules lora_target lora_target_modules",
                   "Modules with an adapter: ends of their names, or one regular expression for whole names. "
-                  "all-linear: every matmul of a layer but routers and experts.",
+                  "all-linear: every matmul of a layer but routers and experts; null: none.",
                   MEGATRAIN_FIELD(adapter.targets)),
+      module_ends_key("adapter.target_parameters", "target_parameters lora_target_parameters",
+                      "Parameters of experts with an adapter for each expert, by the ends of their names: "
+                      "mlp.experts.gate_up_proj, mlp.experts.down_proj.",
+                      MEGATRAIN_FIELD(adapter.target_parameters)),
       modules_key("adapter.exclude", "exclude_modules", "Modules without an adapter, written as in adapter.targets.",
                   MEGATRAIN_FIELD(adapter.exclude)),
       bool_key("adapter.rslora", "use_rslora", "Multiply by alpha / sqrt(rank) instead of alpha / rank.",

@@ -111,6 +111,7 @@ constexpr IdleRule kRules[] = {
     {"adapter.alpha", no_adapter, "adapter.rank"},
     {"adapter.dropout", no_adapter, "adapter.rank"},
     {"adapter.targets", no_adapter, "adapter.rank"},
+    {"adapter.target_parameters", no_adapter, "adapter.rank"},
     {"adapter.exclude", no_adapter, "adapter.rank"},
     {"adapter.rslora", no_adapter, "adapter.rank"},
     {"adapter.init", no_adapter, "adapter.rank"},

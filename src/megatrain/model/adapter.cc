@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -58,13 +57,23 @@ bool is_linear(const TensorSpec& tensor) {
 
 // As PEFT: the pattern is for the end of a name, which starts at a dot or at the name's beginning.
 ModulePattern end_pattern(const std::string& text, const char* key) {
-  ModulePattern(text, key);  // a message about the text as it was given
+  const ModulePattern as_given(text, key);  // a message about the text as it was given
   return ModulePattern("(?:.*\\.)?(?:" + text + ")", key);
 }
 
 // Whether a tensor is one expert's, or a part of a tensor that holds all experts of a layer.
-bool is_expert(const TensorSpec& tensor) {
-  return tensor.operand >= BlockOperand::first_free || !tensor.stored.name.empty();
+bool is_expert(const TensorSpec& tensor) { return !tensor.parameter.name.empty() || !tensor.stored.name.empty(); }
+
+// Whether a tensor is the weight of an expert that is a module by itself, as files name it.
+bool is_expert_module(const TensorSpec& tensor) {
+  return !tensor.parameter.name.empty() && tensor.stored.name.empty();
+}
+
+std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
+
+// "model.layers.0.mlp.experts.3.gate_up_proj" for the weights of expert 3 in "model.layers.0.mlp.experts.gate_up_proj".
+std::string fused_module(const TensorSpec& weight) {
+  return module_of(module_of(weight.name)) + "." + last_part(weight.parameter.name);
 }
 
 class Targets {
@@ -78,6 +87,11 @@ class Targets {
         alphas_(compiled(rules.alpha_pattern, "adapter.alpha_pattern")) {}
 
   bool has(const std::string& module) const { return (all_ || targets_.has(module)) && !exclude_.has(module); }
+  bool has_expert(const std::string& module) const { return !all_ && has(module); }
+  bool has_parameter(const std::string& parameter) const {
+    return std::ranges::any_of(rules_.target_parameters,
+                               [&](const std::string& end) { return is_end_of(end, parameter); });
+  }
   int64_t rank(const std::string& module) const {
     return static_cast<int64_t>(found(ranks_, rules_.rank_pattern, module, static_cast<double>(rules_.rank)));
   }
@@ -117,43 +131,150 @@ std::string nearest(const std::set<std::string>& names, const std::string& text)
   return fmt::format("{}", fmt::join(first, ", "));
 }
 
-std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
-
 }  // namespace
 
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+
+namespace {
+
+AdapterSpec spec_of(const AdapterRules& rules, const Targets& targets, const std::string& module) {
+  return {.scale = targets.scale(module), .dropout = static_cast<float>(rules.dropout), .init = rules.init};
+}
+
+int64_t rank_of(const AdapterRules& rules, const Targets& targets, const std::string& module, int64_t rows,
+                int64_t cols) {
+  const int64_t rank = targets.rank(module);
+  if (!rules.from_file && rank > std::min(rows, cols))
+    fail_config(fmt::format("adapter: the rank of {} is {}, but its weight is {} x {}; expected at most {}", module, rank,
+                            rows, cols, std::min(rows, cols)));
+  return rank;
+}
+
+// Where PEFT has the halves of a parameter's adapter: it wraps gate_up_proj first, and down_proj around it.
+std::string wrapped(const TensorSpec& weight, bool other_too) {
+  const bool inner = other_too && weight.parameter.name.ends_with(".gate_up_proj");
+  return module_of(weight.parameter.name) + (inner ? ".base_layer" : "");
+}
+
+// The adapter of expert `index` of `count` in a parameter, of which `weight` is the first tensor.
+void add_fused_adapter(const AdapterRules& rules, const Targets& targets, const TensorSpec& weight, bool other_too,
+                       int64_t index, int64_t count, std::vector<TensorSpec>& to) {
+  const ExpertParameter& parameter = weight.parameter;
+  const int64_t rank = rank_of(rules, targets, parameter.name, parameter.rows, weight.cols);
+  const AdapterSpec spec = spec_of(rules, targets, parameter.name);
+  const std::string module = fused_module(weight), file = wrapped(weight, other_too);
+  to.push_back({.name = module + std::string(kA),
+                .rows = rank,
+                .cols = weight.cols,
+                .role = TensorRole::adapter_in,
+                .operand = weight.operand,
+                .stored = {.name = file + std::string(kA),
+                           .slices = count,
+                           .index = index,
+                           .rows = rank,
+                           .transposed = weight.stored.transposed},
+                .adapter = spec});
+  to.push_back({.name = module + std::string(kB),
+                .rows = parameter.rows,
+                .cols = rank,
+                .role = TensorRole::adapter_out,
+                .stored = {.name = file + std::string(kB),
+                           .slices = count,
+                           .index = index,
+                           .rows = parameter.rows,
+                           .row_step = parameter.row_step,
+                           .transposed = weight.stored.transposed},
+                .adapter = spec});
+}
+
+// The adapters of an expert's modules that are parts of one operand, or of a block's.
+void add_module_adapters(const AdapterRules& rules, const Targets& targets, std::span<const TensorSpec> weights,
+                         std::vector<TensorSpec>& to) {
+  std::vector<TensorSpec> outs;
+  for (const TensorSpec& weight : weights) {
+    const std::string module = module_of(weight.name);
+    const int64_t rank = rank_of(rules, targets, module, weight.rows, weight.cols);
+    const AdapterSpec spec = spec_of(rules, targets, module);
+    to.push_back({.name = module + std::string(kA),
+                  .rows = rank,
+                  .cols = weight.cols,
+                  .role = TensorRole::adapter_in,
+                  .operand = weight.operand,
+                  .adapter = spec});
+    outs.push_back({.name = module + std::string(kB),
+                    .rows = weight.rows,
+                    .cols = rank,
+                    .role = TensorRole::adapter_out,
+                    .adapter = spec});
+  }
+  to.insert(to.end(), outs.begin(), outs.end());
+}
+
+// The matrices of an operand that have adapters of their own, as modules.
+template <class Has>
+std::vector<std::vector<TensorSpec>> by_operand(const std::vector<TensorSpec>& record, const Has& has) {
+  std::vector<std::vector<TensorSpec>> operands;
+  for (size_t i = 0; i < record.size(); ++i) {
+    if (i == 0 || record[i].operand < 0 || record[i].operand != record[i - 1].operand) operands.emplace_back();
+    if (has(record[i])) operands.back().push_back(record[i]);
+  }
+  return operands;
+}
+
+bool are_alike(const std::vector<TensorSpec>& a, const std::vector<TensorSpec>& b) {
+  return std::ranges::equal(a, b, [](const TensorSpec& one, const TensorSpec& other) {
+    return one.rows == other.rows && one.cols == other.cols && one.role == other.role && one.operand == other.operand &&
+           one.adapter.scale == other.adapter.scale;
+  });
+}
+
+}  // namespace
 
 std::vector<TensorSpec> adapter_tensors(const AdapterRules& rules, const std::vector<TensorSpec>& record) {
   if (!rules.any()) return {};
   const Targets targets(rules);
   const TrainedWhole whole(rules);  // has no adapter
-  std::vector<TensorSpec> adapters, outs;
-  for (size_t i = 0; i < record.size(); ++i) {
-    const TensorSpec& tensor = record[i];
-    const std::string module = module_of(tensor.name);
-    if (is_linear(tensor) && targets.has(module) && !whole.has(tensor)) {
-      const int64_t rank = targets.rank(module);
-      const AdapterSpec spec{
-          .scale = targets.scale(module), .dropout = static_cast<float>(rules.dropout), .init = rules.init};
-      if (!rules.from_file && rank > std::min(tensor.rows, tensor.cols))
-        fail_config(fmt::format("adapter: the rank of {} is {}, but its weight is {} x {}; expected at most {}", module,
-                                rank, tensor.rows, tensor.cols, std::min(tensor.rows, tensor.cols)));
-      adapters.push_back({.name = module + std::string(kA),
-                          .rows = rank,
-                          .cols = tensor.cols,
-                          .role = TensorRole::adapter_in,
-                          .operand = tensor.operand,
-                          .adapter = spec});
-      outs.push_back({.name = module + std::string(kB),
-                      .rows = tensor.rows,
-                      .cols = rank,
-                      .role = TensorRole::adapter_out,
-                      .adapter = spec});
+  const auto has = [&](const TensorSpec& tensor) {
+    return is_linear(tensor) && targets.has(module_of(tensor.name)) && !whole.has(tensor);
+  };
+  std::vector<TensorSpec> adapters;
+  for (const std::vector<TensorSpec>& weights : by_operand(record, has))
+    add_module_adapters(rules, targets, weights, adapters);
+  return adapters;
+}
+
+std::vector<std::vector<TensorSpec>> expert_adapter_tensors(const AdapterRules& rules,
+                                                            std::span<const std::vector<TensorSpec>> experts) {
+  if (!rules.any()) return {};
+  const Targets targets(rules);
+  const auto in_parameter = [&](const TensorSpec& tensor) { return targets.has_parameter(tensor.parameter.name); };
+  const auto has_module = [&](const TensorSpec& tensor) {
+    return is_expert_module(tensor) && targets.has_expert(module_of(tensor.name));
+  };
+  const bool both = std::ranges::all_of(
+      experts.front(), [&](const TensorSpec& tensor) { return tensor.parameter.name.empty() || in_parameter(tensor); });
+  std::vector<std::vector<TensorSpec>> adapters;
+  for (const std::vector<TensorSpec>& expert : experts) {
+    std::vector<TensorSpec> own;
+    const int64_t index = std::ssize(adapters), count = std::ssize(experts);
+    for (const TensorSpec& tensor : expert) {
+      const bool first = !tensor.parameter.name.empty() && tensor.parameter.first_row == 0;
+      if (first && in_parameter(tensor)) add_fused_adapter(rules, targets, tensor, both, index, count, own);
     }
-    if (i + 1 < record.size() && record[i + 1].operand == tensor.operand) continue;
-    adapters.insert(adapters.end(), outs.begin(), outs.end());
-    outs.clear();
+    for (const std::vector<TensorSpec>& weights : by_operand(expert, has_module))
+      add_module_adapters(rules, targets, weights, own);
+    adapters.push_back(std::move(own));
+    if (!are_alike(adapters.front(), adapters.back()))
+      fail_config(
+          fmt::format("adapter: expert {} of {} would have other adapters than expert 0. All experts of a layer have "
+                      "equal ones: name {}, without numbers of experts",
+                      index, module_of(module_of(expert.front().name)), last_part(module_of(expert.front().name))));
   }
+  if (adapters.front().empty()) return {};
+  if (rules.dropout > 0)
+    fail_config(
+        "adapter.dropout: adapters of experts have no dropout, as in PEFT; set it to 0, or leave experts out of "
+        "adapter.targets and adapter.target_parameters");
   return adapters;
 }
 
@@ -161,9 +282,10 @@ namespace {
 
 // What the settings may name.
 struct Names {
-  std::set<std::string> linear;   // modules that can have an adapter
-  std::set<std::string> others;   // modules that cannot, without those of experts, and what modules are parts of
-  std::set<std::string> modules;  // both
+  std::set<std::string> linear;      // modules that can have an adapter; without experts, whom all-linear leaves out
+  std::set<std::string> experts;     // likewise, modules of experts
+  std::set<std::string> parameters;  // of all experts of a layer
+  std::set<std::string> others;      // modules that cannot, without those of experts, and what modules are parts of
 
   explicit Names(const std::vector<LayerLayout>& layouts) {
     for (const LayerLayout& layout : layouts) {
@@ -171,26 +293,35 @@ struct Names {
       for (const TensorSpec& tensor : layout.tensors) {
         if (tensor.is_adapter()) continue;
         std::string module = module_of(tensor.name);
-        modules.insert(module);
-        if (of_layer && is_linear(tensor)) {
-          linear.insert(module);
-        } else if (!is_expert(tensor)) {
-          others.insert(module);
-        }
+        if (!tensor.parameter.name.empty()) parameters.insert(tensor.parameter.name);
+        if (is_expert_module(tensor)) experts.insert(module);
+        if (is_expert(tensor)) continue;
+        (of_layer && is_linear(tensor) ? linear : others).insert(module);
         for (size_t dot = module.rfind('.'); dot != std::string::npos; dot = module.rfind('.')) {
           module.resize(dot);
-          if (!is_expert(tensor)) others.insert(module);
+          others.insert(module);
         }
       }
     }
   }
-};
 
-std::string last_parts(const std::set<std::string>& modules, const std::string& near) {
-  std::set<std::string> names;
-  for (const std::string& module : modules) names.insert(last_part(module));
-  return nearest(names, near);
-}
+  template <class Matches>
+  bool any_module(const Matches& matches) const {
+    return std::ranges::any_of(linear, matches) || std::ranges::any_of(experts, matches);
+  }
+  // The last parts of names that are nearest to a text.
+  std::string near(const std::string& text) const { return last_parts({&linear, &experts}, text); }
+  std::string near_any(const std::string& text) const { return last_parts({&linear, &experts, &others}, text); }
+
+ private:
+  static std::string last_parts(const std::vector<const std::set<std::string>*>& sets, const std::string& text) {
+    std::set<std::string> names;
+    for (const std::set<std::string>* set : sets) {
+      for (const std::string& module : *set) names.insert(last_part(module));
+    }
+    return nearest(names, text);
+  }
+};
 
 void check_targets(const AdapterRules& rules, const Names& names) {
   if (rules.targets.size() > 1 && std::ranges::count(rules.targets, AdapterRules::kAllLinear) > 0)
@@ -199,9 +330,12 @@ void check_targets(const AdapterRules& rules, const Names& names) {
     if (text == AdapterRules::kAllLinear) continue;
     const ModuleSet one({text}, "adapter.targets");
     const auto matches = [&](const std::string& module) { return one.has(module); };
-    if (std::ranges::none_of(names.linear, matches) && std::ranges::none_of(names.modules, matches))
-      fail_config(fmt::format("adapter.targets: '{}' matches no module of the model; near it are {}", text,
-                              last_parts(names.linear, text)));
+    if (!names.any_module(matches) && std::ranges::none_of(names.others, matches))
+      fail_config(fmt::format("adapter.targets: '{}' matches no module of the model; near it are {}{}", text,
+                              names.near(text),
+                              names.parameters.empty() ? ""
+                                                       : ". Experts are parameters: name them in "
+                                                         "adapter.target_parameters"));
     const ModuleSet exclude(rules.exclude, "adapter.exclude");
     const auto wrong = std::ranges::find_if(
         names.others, [&](const std::string& module) { return one.has(module) && !exclude.has(module); });
@@ -209,8 +343,23 @@ void check_targets(const AdapterRules& rules, const Names& names) {
       fail_config(
           fmt::format("adapter.targets: '{}' matches {}, which cannot have an adapter; modules that can are {}. "
                       "adapter.also_train trains a module whole",
-                      text, *wrong, last_parts(names.linear, text)));
+                      text, *wrong, names.near(text)));
   }
+}
+
+void check_parameters(const AdapterRules& rules, const Names& names) {
+  for (const std::string& text : rules.target_parameters) {
+    if (std::ranges::any_of(names.parameters, [&](const std::string& name) { return is_end_of(text, name); })) continue;
+    fail_config(fmt::format("adapter.target_parameters: '{}' names no parameter of experts; {}", text,
+                            names.parameters.empty() ? "the model has no experts, and adapter.targets names modules"
+                                                     : "expected mlp.experts.gate_up_proj or mlp.experts.down_proj"));
+  }
+  const Targets targets(rules);
+  const auto module = std::ranges::find_if(names.experts, [&](const std::string& m) { return targets.has_expert(m); });
+  if (!rules.target_parameters.empty() && module != names.experts.end())
+    fail_config(fmt::format("adapter.targets matches {}, and adapter.target_parameters names experts too: they have one "
+                            "kind of adapter; leave one out",
+                            *module));
 }
 
 // What excludes nothing, and patterns for modules without an adapter, would be ignored.
@@ -220,18 +369,22 @@ void check_exclusions(const AdapterRules& rules, const Names& names) {
   const Targets all(everything), targets(rules);
   for (const std::string& text : rules.exclude) {
     const ModuleSet one({text}, "adapter.exclude");
-    if (std::ranges::none_of(names.linear, [&](const std::string& m) { return all.has(m) && one.has(m); }))
+    if (std::ranges::none_of(names.linear, [&](const std::string& m) { return all.has(m) && one.has(m); }) &&
+        std::ranges::none_of(names.experts, [&](const std::string& m) { return all.has_expert(m) && one.has(m); }))
       fail_config(fmt::format("adapter.exclude: '{}' matches none of the modules in adapter.targets; near it are {}",
-                              text, last_parts(names.linear, text)));
+                              text, names.near(text)));
   }
   for (const auto& [key, patterns] :
        {std::pair{"adapter.rank_pattern", &rules.rank_pattern}, {"adapter.alpha_pattern", &rules.alpha_pattern}}) {
     for (const auto& [text, value] : *patterns) {
       const ModulePattern pattern = end_pattern(text, key);
-      if (std::ranges::none_of(names.linear,
-                               [&](const std::string& m) { return targets.has(m) && pattern.matches(m); }))
+      const auto matches = [&](const std::string& name) { return pattern.matches(name); };
+      if (std::ranges::none_of(names.linear, [&](const std::string& m) { return targets.has(m) && matches(m); }) &&
+          std::ranges::none_of(names.experts, [&](const std::string& m) { return targets.has_expert(m) && matches(m); }) &&
+          std::ranges::none_of(names.parameters,
+                               [&](const std::string& p) { return targets.has_parameter(p) && matches(p); }))
         fail_config(fmt::format("{}: '{}' matches no module that has an adapter; near it are {}", key, text,
-                                last_parts(names.linear, text)));
+                                names.near(text)));
     }
   }
 }
@@ -245,22 +398,21 @@ void check_also_train(const AdapterRules& rules, const Names& names, const std::
       for (const TensorSpec& tensor : layout.tensors) {
         if (tensor.is_adapter() || !one.has(tensor)) continue;
         any = true;
-        if (is_expert(tensor) || tensor.operand == BlockOperand::router)
+        if (is_expert(tensor))
           fail_config(
-              fmt::format("adapter.also_train: '{}' names {}; experts and routers cannot be trained beside "
-                          "adapters yet",
+              fmt::format("adapter.also_train: '{}' names {}; experts cannot be trained whole beside adapters. "
+                          "adapter.target_parameters gives them adapters",
                           end, module_of(tensor.name)));
       }
     }
     if (!any && !rules.from_file)
       fail_config(fmt::format("adapter.also_train: '{}' matches no module of the model; near it are {}", end,
-                              last_parts(names.modules, end)));
+                              names.near_any(end)));
   }
   if (tied && TrainedWhole(rules).has(layouts.front().tensors.front()))
     fail_config(
         "adapter.also_train names the embedding, whose table is the output matrix too (tie_word_embeddings); PEFT "
-        "would "
-        "train two copies of it, which is not supported. Leave it out, or save the model with the two untied");
+        "would train two copies of it, which is not supported. Leave it out, or save the model with the two untied");
 }
 
 }  // namespace
@@ -269,6 +421,7 @@ void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, b
   const Names names(layouts);
   if (!rules.from_file) {
     check_targets(rules, names);
+    check_parameters(rules, names);
     check_exclusions(rules, names);
   }
   check_also_train(rules, names, layouts, tied);
@@ -278,7 +431,7 @@ void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, b
     adapted = adapted || layout.is_adapter();
     for (TensorSpec& tensor : layout.tensors) tensor.trainable = tensor.is_adapter() || whole.has(tensor);
   }
-  if (!adapted) fail_config("adapter.targets, adapter.exclude and adapter.also_train leave no module with an adapter");
+  if (!adapted) fail_config("adapter.targets, adapter.exclude and adapter.also_train leave nothing with an adapter");
 }
 
 bool TrainedWhole::has(const TensorSpec& tensor) const {
@@ -291,15 +444,28 @@ bool TrainedWhole::has(const TensorSpec& tensor) const {
   }
 }
 
-AdapterPair find_adapter(const LayerLayout& adapters, const std::string& tensor) {
-  const std::string module = module_of(tensor);
-  AdapterPair pair;
-  for (const TensorSpec& each : adapters.tensors) {
-    if (each.name == module + std::string(kA)) pair.a = &each;
-    if (each.name == module + std::string(kB)) pair.b = &each;
+void AdapterIndex::add(const LayerLayout& layout) {
+  for (const TensorSpec& tensor : layout.tensors) {
+    if (tensor.is_adapter()) halves_[tensor.name] = &tensor;
   }
-  ensure(!pair.a == !pair.b, "an adapter has two halves");
+}
+
+AdapterPair AdapterIndex::of(const TensorSpec& weight) const {
+  const auto find = [&](const std::string& module) {
+    const auto a = halves_.find(module + std::string(kA)), b = halves_.find(module + std::string(kB));
+    ensure((a == halves_.end()) == (b == halves_.end()), "an adapter has two halves");
+    return a == halves_.end() ? AdapterPair{} : AdapterPair{.a = a->second, .b = b->second};
+  };
+  if (!weight.name.ends_with(kWeight)) return {};
+  AdapterPair pair = find(module_of(weight.name));
+  if (pair.a || weight.parameter.name.empty()) return pair;
+  pair = find(fused_module(weight));
+  pair.first_row = weight.parameter.first_row;
   return pair;
+}
+
+bool adapts_experts(const LayerLayout& layout) {
+  return layout.is_adapter() && layout.tensors.front().operand >= BlockOperand::first_free;
 }
 
 void init_adapter(const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count, float* out) {

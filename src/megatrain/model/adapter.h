@@ -3,10 +3,13 @@
 //
 //   y = W x + s B (A dropout(x))      A: (r, in)   B: (out, r)   s = alpha / r, or alpha / sqrt(r) with rslora
 //
-// The adapters of a layer are a record of their own, the last one of the layer. Linear computes them.
+// The adapters of a layer are a record of their own, the last one of the layer; Linear computes them. Those of experts
+// are records before it, one for each record of experts; ExpertLinear computes them.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +29,9 @@ struct AdapterRules {
   // Names of modules, or the ends of their names. One entry with any of \^$*+?()[]{}| is a regular expression for whole
   // names. kAllLinear: every matmul of a layer but routers and experts.
   std::vector<std::string> targets = {kAllLinear};
+  // Parameters of all experts of a layer, as transformers names them, by the ends of their names:
+  // mlp.experts.gate_up_proj. Each expert has an adapter of its own.
+  std::vector<std::string> target_parameters;
   std::vector<std::string> exclude;  // likewise
   // By module: its rank, and its alpha. A pattern is a regular expression for the end of a name. The first match
   // counts.
@@ -45,6 +51,12 @@ std::string module_of(const std::string& tensor);
 // halves. Empty if none of them is a target.
 std::vector<TensorSpec> adapter_tensors(const AdapterRules& rules, const std::vector<TensorSpec>& record);
 
+// The adapters of each expert of a layer, from the experts' tensors. Empty if none is a target. An expert has an adapter
+// for each of its modules; or one for its share of a parameter, in which gate and up share the first half.
+// Throws Error(bad_config) unless all experts have equal ones.
+std::vector<std::vector<TensorSpec>> expert_adapter_tensors(const AdapterRules& rules,
+                                                            std::span<const std::vector<TensorSpec>> experts);
+
 // Marks what is trained beside the adapters, and freezes the rest. Throws Error(bad_config) for a target, an exclusion,
 // a pattern or a module that matches nothing, and for a target that cannot have an adapter. `tied`: the output matrix
 // is the embedding's table, which then cannot be trained.
@@ -60,17 +72,29 @@ class TrainedWhole {
   std::vector<std::string> ends_;
 };
 
-// The adapter of a tensor: nullptr if it has none.
+// The adapter of a weight: nullptr if it has none.
 struct AdapterPair {
   const TensorSpec* a = nullptr;
   const TensorSpec* b = nullptr;
+  int64_t first_row = 0;  // the row of b that belongs to the weight's first row
 };
-AdapterPair find_adapter(const LayerLayout& adapters, const std::string& tensor);
 
-// The layout of a layer's adapters among those of its records; nullptr if it has none.
+// Finds the adapters of weights. The layouts must outlive it.
+class AdapterIndex {
+ public:
+  void add(const LayerLayout& layout);
+  AdapterPair of(const TensorSpec& weight) const;
+
+ private:
+  std::map<std::string, const TensorSpec*> halves_;  // by name
+};
+
+bool adapts_experts(const LayerLayout& layout);
+
+// The layout of a block's adapters among those of a layer's records, without those of experts; nullptr if it has none.
 template <class Layouts>
 const LayerLayout* adapters_among(const Layouts& layouts) {
-  return !layouts.empty() && layouts.back().is_adapter() ? &layouts.back() : nullptr;
+  return !layouts.empty() && layouts.back().is_adapter() && !adapts_experts(layouts.back()) ? &layouts.back() : nullptr;
 }
 
 // Fills elements [begin, begin + count) of an adapter's tensor with initial values. Element i depends only on the seed,

@@ -53,6 +53,7 @@ Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, 
   for (const auto& channel : channels_) {
     channels_take_all_ = channels_take_all_ || channel->takes_all_tokens();
     channel_records_ += channel->own_records();
+    channel_adapters_ += channel->own_adapters();
   }
   for (const auto& mixer : mixers_) mixer_records_ += mixer->has_own_record();
   ensure(std::ranges::count_if(mixers_, [](const auto& mixer) { return mixer->shared_width() > 0; }) < 2 &&
@@ -156,17 +157,21 @@ std::vector<KeepLevel> Block::keep_levels() const {
 
 std::vector<int64_t> Block::records() const {
   std::vector<int64_t> list;
-  for (int64_t r = 0; r < first_channel_record() + channel_records_ + (has_adapters() ? 1 : 0); ++r) list.push_back(r);
+  for (int64_t r = 0; r < first_channel_adapter() + channel_adapters_ + (has_adapters() ? 1 : 0); ++r) list.push_back(r);
   return list;
 }
 
 std::vector<std::vector<int64_t>> Block::parts() const {
   if (!in_parts()) return {records()};
   const std::vector<int64_t> all = records();
-  const auto first = all.begin() + first_channel_record(), behind = first + channel_records_;
-  std::vector<std::vector<int64_t>> list = {{all.begin(), first}};
+  const auto own = all.begin() + first_channel_record(), adapters = own + channel_records_,
+             behind = adapters + channel_adapters_;
+  std::vector<std::vector<int64_t>> list = {{all.begin(), own}};
   list.front().insert(list.front().end(), behind, all.end());
-  for (auto record = first; record != behind; ++record) list.push_back({*record});
+  for (int64_t i = 0; i < channel_records_; ++i) {
+    list.push_back({own[i]});
+    if (channel_adapters_ > 0) list.back().push_back(adapters[i]);
+  }
   return list;
 }
 
@@ -286,7 +291,18 @@ std::vector<Binding> Block::own_of_mixers(const Binding& first, std::span<std::b
   return list;
 }
 
-// The adapters are the last record of the first part, which alone computes with them.
+Binding Block::own_of_channel(const Binding& at, int64_t part, std::span<std::byte* const> weights,
+                              std::span<float* const> gradients) const {
+  const bool first_of_several = part == 0 && channel_records_ != 1;
+  const auto index = static_cast<size_t>(part > 0 || first_of_several ? 0 : first_channel_record());
+  const auto gradient = [&](size_t i) { return gradients.empty() ? nullptr : gradients[i]; };
+  Binding own{at.ops, at.stream, weights[index], gradient(index), at.accumulate};
+  if (channel_adapters_ > 0 && !first_of_several)
+    own.adapter = {.weights = weights[index + 1], .gradients = gradient(index + 1)};
+  return own;
+}
+
+// The block's adapters are the last record of the first part, which alone computes with them.
 AdapterBinding Block::adapters_of(int64_t part, std::span<std::byte* const> weights, std::span<float* const> gradients,
                                   const MicroBatchView& micro_batch, const Work& work) const {
   if (!has_adapters() || part > 0) return {};
@@ -301,7 +317,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
   Binding at{ops, stream, a.weights.front()};
   at.adapter = adapters_of(a.part, a.weights, {}, a.micro_batch, work);
   return {.at = at,
-          .own = {ops, stream, a.weights[own_record(a.part)]},
+          .own = own_of_channel(at, a.part, a.weights),
           .own_of_mixers = own_of_mixers(at, a.weights),
           .x = a.x,
           .micro_batch = a.micro_batch,
@@ -318,9 +334,8 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
   Work work = carve(a.workspace, a.between_parts, level(a.keep), a.kept, true);
   Binding at{ops, stream, a.weights.front(), grads ? a.weight_grads.front() : nullptr, a.accumulate};
   at.adapter = adapters_of(a.part, a.weights, a.weight_grads, a.micro_batch, work);
-  const size_t own = own_record(a.part);
   return {.at = at,
-          .own = {ops, stream, a.weights[own], grads ? a.weight_grads[own] : nullptr, a.accumulate},
+          .own = own_of_channel(at, a.part, a.weights, a.weight_grads),
           .own_of_mixers = own_of_mixers(at, a.weights, a.weight_grads),
           .x = a.x,
           .micro_batch = a.micro_batch,
@@ -584,6 +599,8 @@ void Block::decode_channels(const Binding& at, const Decode& a, const DecodeWork
                              : h,
         .y = sum,
         .own = a.weights.subspan(static_cast<size_t>(first_channel_record()), static_cast<size_t>(channel_records_)),
+        .adapters =
+            a.weights.subspan(static_cast<size_t>(first_channel_adapter()), static_cast<size_t>(channel_adapters_)),
         .fetch = {}};
     if (a.fetch) decode.fetch = [&](int64_t own, const auto& wanted) { a.fetch(first_channel_record() + own, wanted); };
     channels_[i]->decode(at, decode);

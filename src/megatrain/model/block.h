@@ -93,6 +93,7 @@ class Block final : public Phase {
   struct DecodeWork;  // views of the workspace in generation
   bool in_parts() const { return channel_records_ > 1; }
   int64_t first_channel_record() const { return 1 + mixer_records_; }
+  int64_t first_channel_adapter() const { return first_channel_record() + channel_records_; }
   bool has_adapters() const { return !adapters_.tensors.empty(); }
   std::byte* carve_adapters(Carver& carver, int64_t tokens) const;  // AdapterBinding::scratch
   Bytes bytes(const Level& level, bool backward) const;
@@ -103,10 +104,9 @@ class Block final : public Phase {
                                      std::span<float* const> gradients = {}) const;
   AdapterBinding adapters_of(int64_t part, std::span<std::byte* const> weights, std::span<float* const> gradients,
                              const MicroBatchView& micro_batch, const Work& work) const;
-  // Where a part finds the channel's record that it works on, among the records of the part.
-  size_t own_record(int64_t part) const {
-    return part == 0 && channel_records_ == 1 ? static_cast<size_t>(first_channel_record()) : 0;
-  }
+  // The channel's record that a part works on, with its adapters.
+  Binding own_of_channel(const Binding& at, int64_t part, std::span<std::byte* const> weights,
+                         std::span<float* const> gradients = {}) const;
   Pass begin(Ops& ops, Stream& stream, const Forward& args) const;
   Pass begin(Ops& ops, Stream& stream, const Backward& args) const;
   View h_of(const Pass& pass, const TokenRange& range, const View& y) const;
@@ -131,7 +131,8 @@ class Block final : public Phase {
   std::vector<Level> levels_;  // from nothing to everything
   bool channels_take_all_ = false;
   int64_t mixer_records_ = 0;    // records that belong to mixers
-  int64_t channel_records_ = 0;  // records that belong to a channel
+  int64_t channel_records_ = 0;   // records that belong to a channel
+  int64_t channel_adapters_ = 0;  // records of their adapters
 };
 
 }  // namespace megatrain

@@ -5,7 +5,8 @@
 //   y = h + channel(norm(h))            h, y: (T, H)
 //
 // A channel works on ranges of tokens, or on a whole micro-batch if it must see all tokens. Its weights are in the
-// block's first record. Experts have their own records after that one. If there are several, the phase runs in parts.
+// block's first record. Experts have their own records after that one, then those of their adapters. If they have
+// several, the phase runs in parts.
 // In backward, gradients of parameters accumulate as Binding says; those of activations are assigned.
 #pragma once
 
@@ -38,6 +39,7 @@ class Channel {
 
   virtual bool takes_all_tokens() const { return false; }
   virtual int64_t own_records() const { return 0; }
+  virtual int64_t own_adapters() const { return 0; }  // records of their adapters: none, or one for each
   virtual int64_t router_bytes() const { return 0; }  // Phase::router_bytes()
 
   struct Call {
@@ -45,7 +47,7 @@ class Channel {
     TokenRange range;
     int64_t keep;  // one of this channel's keep levels
     const MicroBatchView& micro_batch;
-    Binding own;  // the channel's own record that this part works on
+    Binding own;  // the channel's own record that this part works on, with its adapters
     std::byte* router_counts = nullptr;
     RouterSlopes router = {};
   };
@@ -78,7 +80,8 @@ class Channel {
     View x;  // (T, H) normalised
     View residual;
     View y;                           // may alias `residual`
-    std::span<std::byte* const> own;  // slabs of the channel's own records
+    std::span<std::byte* const> own;       // slabs of the channel's own records
+    std::span<std::byte* const> adapters;  // and of their adapters
     // Fetches bytes of the record `own`; see Phase::Decode.
     std::function<void(int64_t own, const std::vector<Phase::ByteRange>& wanted)> fetch;
   };

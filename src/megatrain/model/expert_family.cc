@@ -1,5 +1,7 @@
 #include "megatrain/model/expert_family.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
@@ -25,8 +27,9 @@ int64_t read_count(const ConfigReader& r, int64_t absent) {
 }
 
 // One expert's tensors, in the order of their operands.
-std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::string& experts, const ExpertNames& names,
+std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::string& prefix, const ExpertNames& names,
                                           int64_t index) {
+  const std::string experts = prefix + names.experts;
   const int64_t ff = c.experts.ff;
   std::vector<TensorSpec> tensors;
   const auto stored = [&](const char* name, int64_t rows, int64_t first, int64_t step, bool matrix) {
@@ -43,8 +46,19 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
   const auto name = [&](const char* module, const char* kind) {
     return fmt::format("{}.{}.{}.{}", experts, index, module, kind);
   };
-  const auto weight = [&](int operand, const char* module, int64_t rows, int64_t cols, const Stored& as) {
-    tensors.push_back({.name = name(module, "weight"), .rows = rows, .cols = cols, .operand = operand, .stored = as});
+  // transformers has all experts of a layer in two parameters, whatever files have.
+  const auto parameter = [&](const char* of, int64_t rows, int64_t first_row, const Stored& as) {
+    return ExpertParameter{
+        .name = prefix + "mlp.experts" + of, .rows = rows, .first_row = first_row, .row_step = as.row_step};
+  };
+  const auto weight = [&](int operand, const char* module, int64_t rows, int64_t cols, const Stored& as,
+                          ExpertParameter in) {
+    tensors.push_back({.name = name(module, "weight"),
+                       .rows = rows,
+                       .cols = cols,
+                       .operand = operand,
+                       .stored = as,
+                       .parameter = std::move(in)});
   };
   const auto bias = [&](int operand, const char* module, int64_t size, const Stored& as) {
     if (!c.experts.bias) return;
@@ -56,11 +70,13 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
                        .stored = as});
   };
   using At = ExpertOperand;
-  weight(At::gate_up, names.gate, ff, c.hidden, stored(".gate_up_proj", 2 * ff, 0, 2, true));
-  weight(At::gate_up, names.up, ff, c.hidden, stored(".gate_up_proj", 2 * ff, 1, 2, true));
+  const Stored gate = stored(".gate_up_proj", 2 * ff, 0, 2, true), up = stored(".gate_up_proj", 2 * ff, 1, 2, true);
+  weight(At::gate_up, names.gate, ff, c.hidden, gate, parameter(".gate_up_proj", 2 * ff, 0, gate));
+  weight(At::gate_up, names.up, ff, c.hidden, up, parameter(".gate_up_proj", 2 * ff, ff, up));
   bias(At::gate_up_bias, names.gate, ff, stored(".gate_up_proj_bias", 2 * ff, 0, 2, false));
   bias(At::gate_up_bias, names.up, ff, stored(".gate_up_proj_bias", 2 * ff, 1, 2, false));
-  weight(At::down, names.down, c.hidden, ff, stored(".down_proj", c.hidden, 0, 1, true));
+  const Stored down = stored(".down_proj", c.hidden, 0, 1, true);
+  weight(At::down, names.down, c.hidden, ff, down, parameter(".down_proj", c.hidden, 0, down));
   bias(At::down_bias, names.down, c.hidden, stored(".down_proj_bias", c.hidden, 0, 1, false));
   return tensors;
 }
@@ -99,16 +115,19 @@ std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& c, int64_
   if (c.experts.router_bias) row(BlockOperand::router_bias, router + ".bias", c.experts.count);
   if (c.sinks) row(BlockOperand::sinks, prefix + "self_attn.sinks", c.heads);
   for (int64_t index = 0; index < c.experts.count; ++index)
-    lists.push_back(tensors_of_expert(c, prefix + names.experts, names, index));
+    lists.push_back(tensors_of_expert(c, prefix, names, index));
   return lists;
 }
 
 std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& config, const ModelShape& shape,
                                                         int64_t layer, std::span<const LayerLayout> records) {
   const LinearTensors from(records.front(), adapters_among(records));
+  const auto groups = records.subspan(1, records.size() - (from.adapters ? 2 : 1));
+  const auto first_adapters = std::ranges::find_if(groups, adapts_experts) - groups.begin();
   Block::Channels channels;
-  channels.push_back(
-      std::make_unique<Experts>(config.experts, shape.dtype, records.first(records.size() - (from.adapters ? 1 : 0))));
+  channels.push_back(std::make_unique<Experts>(config.experts, shape.dtype, records.front(),
+                                               groups.first(static_cast<size_t>(first_adapters)),
+                                               groups.subspan(static_cast<size_t>(first_adapters))));
   return one_block(config, shape, from, attention_of(config, shape, layer, from), std::move(channels));
 }
 

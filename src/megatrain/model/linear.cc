@@ -45,10 +45,12 @@ Linear::Linear(const LinearTensors& from, int weight, int bias)
 }
 
 void Linear::find_adapters(const LinearTensors& from, int weight) {
+  AdapterIndex index;
+  index.add(*from.adapters);
   int64_t begin = 0, first = 0;
   for (const TensorSpec* tensor : operand_tensors(from.record, weight)) {
-    const AdapterPair pair = find_adapter(*from.adapters, tensor->name);
-    if (pair.a) {
+    const AdapterPair pair = index.of(*tensor);
+    if (pair.a && pair.first_row == 0) {
       const WeightOperand a = operand_of(*pair.a), b = operand_of(*pair.b);
       adapters_.push_back({.begin = begin,
                            .first = first,

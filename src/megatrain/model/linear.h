@@ -53,6 +53,19 @@ class Linear {
   // The fewest matmuls that compute all trained gradients: one if all of the weight's tensors are trained, none if all
   // are frozen.
   const std::vector<LinearGradient>& gradients() const { return gradients_; }
+  // The adapter of one of the weight's tensors, or of several. The A halves of all of them lie back to back and form one
+  // matrix.
+  struct Adapter {
+    int64_t begin;  // the first row of the weight that it adds to: its first column in `out`
+    int64_t first;  // its first column in x A^T
+    WeightOperand a, b;
+    float scale;
+    float dropout;
+    uint64_t name_hash;
+  };
+  const std::vector<Adapter>& adapters() const { return adapters_; }
+  const WeightOperand& all_a() const { return all_a_; }  // the A halves of all adapters: (R, in)
+
   // Only `count` rows, which start at the beginning of their own slab. Without adapters.
   Linear rows_at_start(int64_t count) const;
 
@@ -62,15 +75,6 @@ class Linear {
   void backward_weight(const Binding& at, const View& grad_out, const View& x) const;
 
  private:
-  // The adapter of one of the weight's tensors. The A halves of all of them lie back to back and form one matrix.
-  struct Adapter {
-    int64_t begin;  // its tensor's first row in the weight: its first column in `out`
-    int64_t first;  // its first column in x A^T
-    WeightOperand a, b;
-    float scale;
-    float dropout;
-    uint64_t name_hash;
-  };
   struct Inner;  // what adapters compute between their halves
   void find_adapters(const LinearTensors& from, int weight);
   bool drops(const Binding& at) const { return at.adapter.random && adapters_.front().dropout > 0; }
@@ -82,7 +86,7 @@ class Linear {
   WeightOperand weight_, bias_;
   std::vector<LinearGradient> gradients_;
   std::vector<Adapter> adapters_;
-  WeightOperand all_a_;  // the A halves of all adapters: (R, in)
+  WeightOperand all_a_;
   float scale_ = 1;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "megatrain/base/error.h"
@@ -21,7 +22,7 @@ LayerLayout layout_of(std::vector<TensorSpec> tensors, DType dtype) {
   return make_layout(std::move(tensors));
 }
 
-// The tensors of each record of a layer. Its adapters are the last one.
+// The tensors of each record of a layer: the block's first one, the experts', their adapters', the block's adapters.
 std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, int64_t layer,
                                                     const AdapterRules& adapter, int64_t experts_per_record) {
   std::vector<std::vector<TensorSpec>> lists = family_of(config).tensors(config, layer);
@@ -32,14 +33,18 @@ std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, i
   };
   if (!config.experts.in_layer(layer)) return with_adapters(std::move(lists));
   const int64_t group = experts_per_record > 0 ? experts_per_record : config.experts.count;
-  std::vector<std::vector<TensorSpec>> records = {std::move(lists.front())};
+  const std::vector<std::vector<TensorSpec>> of_experts = expert_adapter_tensors(adapter, std::span(lists).subspan(1));
+  std::vector<std::vector<TensorSpec>> records = {std::move(lists.front())}, expert_adapters;
   for (int64_t expert = 0; expert < config.experts.count; ++expert) {
-    if (expert % group == 0) records.emplace_back();
-    for (TensorSpec& tensor : lists[static_cast<size_t>(1 + expert)]) {
-      tensor.part = expert % group;
-      records.back().push_back(std::move(tensor));
-    }
+    const auto add = [&](std::vector<std::vector<TensorSpec>>& to, const std::vector<TensorSpec>& tensors) {
+      if (expert % group == 0) to.emplace_back();
+      for (const TensorSpec& tensor : tensors) to.back().emplace_back(tensor).part = expert % group;
+    };
+    add(records, lists[static_cast<size_t>(1 + expert)]);
+    if (!of_experts.empty()) add(expert_adapters, of_experts[static_cast<size_t>(expert)]);
   }
+  records.insert(records.end(), std::make_move_iterator(expert_adapters.begin()),
+                 std::make_move_iterator(expert_adapters.end()));
   return with_adapters(std::move(records));
 }
 

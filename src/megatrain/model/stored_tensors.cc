@@ -23,20 +23,42 @@ int64_t row_size(const TensorSpec& tensor) { return tensor.is_vector() ? 1 : ten
 
 int64_t slice_elements(const TensorSpec& tensor) { return tensor.stored.rows * row_size(tensor); }
 
-// The offset of an element of the tensor within its slice.
+// Whether the slices of the larger tensor are columns of it.
+bool slices_are_columns(const TensorSpec& tensor) { return tensor.role == TensorRole::adapter_out; }
+
+// The offset of an element of the tensor within its slice; if slices are columns, within the larger tensor.
 int64_t place(const TensorSpec& tensor, int64_t row, int64_t col) {
   const Stored& s = tensor.stored;
+  if (slices_are_columns(tensor)) {
+    const int64_t at = row * s.row_step % s.rows + row * s.row_step / s.rows;
+    return at * tensor.cols * s.slices + col * s.slices + s.index;
+  }
   const int64_t at = s.first_row + row * s.row_step;
-  return s.transposed ? col * s.rows + at : at * row_size(tensor) + col;
+  return s.transposed && !tensor.is_adapter() ? col * s.rows + at : at * row_size(tensor) + col;
+}
+
+// The elements of a piece of a larger tensor.
+int64_t piece_elements(const TensorSpec& tensor) {
+  return slice_elements(tensor) * (slices_are_columns(tensor) ? tensor.stored.slices : 1);
+}
+
+}  // namespace
+
+const std::string& file_name(const TensorSpec& tensor) {
+  return tensor.stored.name.empty() ? tensor.name : tensor.stored.name;
 }
 
 std::vector<int64_t> file_shape(const TensorSpec& tensor) {
   const Stored& s = tensor.stored;
   if (s.name.empty()) return tensor_shape(tensor);
+  if (tensor.role == TensorRole::adapter_in) return {s.slices * s.rows, tensor.cols};
+  if (slices_are_columns(tensor)) return {s.rows, tensor.cols * s.slices};
   if (tensor.is_vector()) return {s.slices, s.rows};
   return s.transposed ? std::vector<int64_t>{s.slices, tensor.cols, s.rows}
                       : std::vector<int64_t>{s.slices, s.rows, tensor.cols};
 }
+
+namespace {
 
 // If an expert of a layer is missing, throws an error that describes the experts that the files have.
 void refuse_missing_expert(const ModelFiles& files, const TensorSpec& tensor) {
@@ -129,8 +151,13 @@ void read_source(const TensorSource& source, const TensorSpec& tensor, int64_t b
     }
     return;
   }
+  if (slices_are_columns(tensor)) {
+    for (int64_t at = begin; at < end; ++at)
+      read_as_f32(*source.values, place(tensor, at / cols, at % cols), 1, out + (at - begin));
+    return;
+  }
   const int64_t slice = s.index * slice_elements(tensor);
-  if (s.transposed || cols == 1) {  // the rows of a column are contiguous or row_step apart
+  if ((s.transposed && !tensor.is_adapter()) || cols == 1) {  // the rows of a column are contiguous or row_step apart
     std::vector<float> line(static_cast<size_t>(((count - 1) / cols + 2) * s.row_step));
     for (int64_t col = 0; col < cols; ++col) {
       const int64_t first = ceil_div(std::max<int64_t>(begin - col, 0), cols), last = ceil_div(end - col, cols);
@@ -164,7 +191,7 @@ std::vector<FileTensor> file_tensors(const std::vector<const TensorSpec*>& tenso
   std::vector<FileTensor> files;
   std::map<std::string, size_t> known;
   for (const TensorSpec* tensor : tensors) {
-    const std::string& name = tensor->stored.name.empty() ? tensor->name : tensor->stored.name;
+    const std::string& name = file_name(*tensor);
     const auto [at, fresh] = known.emplace(name, files.size());
     if (fresh) files.push_back({.name = name, .shape = file_shape(*tensor), .parts = {}});
     files[at->second].parts.push_back(tensor);
@@ -183,8 +210,8 @@ std::vector<FileTensor> file_tensors(const std::vector<const TensorSpec*>& tenso
 
 std::vector<FilePiece> cut_file_tensor(const FileTensor& tensor) {
   const TensorSpec& first = *tensor.parts.front();
-  const int64_t step = tensor.fused() ? slice_elements(first) : kPiece;
-  const int64_t elements = tensor.fused() ? first.stored.slices * step : first.elements();
+  const int64_t step = tensor.fused() ? piece_elements(first) : kPiece;
+  const int64_t elements = tensor.fused() ? first.stored.slices * slice_elements(first) : first.elements();
   std::vector<FilePiece> pieces;
   for (int64_t at = 0; at < elements; at += step) pieces.push_back({&tensor, at, std::min(step, elements - at)});
   return pieces;
@@ -219,7 +246,7 @@ std::vector<std::byte> piece_bytes(const FilePiece& piece, DType type, const Par
   }
   std::vector<std::byte> narrow(values.size() * static_cast<size_t>(width));
   for (const TensorSpec* part : piece.tensor->parts) {
-    if (part->stored.index != piece.begin / piece.count) continue;
+    if (!slices_are_columns(*part) && part->stored.index != piece.begin / piece.count) continue;
     for (int64_t at = 0; at < part->elements(); at += kPiece) {
       const int64_t count = std::min(kPiece, part->elements() - at);
       read(*part, at, count, values.data());
@@ -239,7 +266,7 @@ std::vector<std::byte> piece_bytes(const FilePiece& piece, DType type, const Par
 int piece_team(const std::vector<FileTensor>& tensors, int threads) {
   int64_t most = kPieceScratchBytes;
   for (const FileTensor& tensor : tensors) {
-    if (tensor.fused()) most = std::max(most, 4 * slice_elements(*tensor.parts.front()) + 8 * kPiece);
+    if (tensor.fused()) most = std::max(most, 4 * piece_elements(*tensor.parts.front()) + 8 * kPiece);
   }
   const int team = team_size(threads);
   return static_cast<int>(std::max<int64_t>(1, team * kPieceScratchBytes / most));

@@ -14,8 +14,12 @@
 
 namespace megatrain {
 
-// The shape in files: (cols) for a vector, (rows, cols) for a matrix.
+// (cols) for a vector, (rows, cols) for a matrix.
 std::vector<int64_t> tensor_shape(const TensorSpec& tensor);
+
+// The name and the shape of the tensor in files that is this one or has it as a part.
+const std::string& file_name(const TensorSpec& tensor);
+std::vector<int64_t> file_shape(const TensorSpec& tensor);
 
 // "model.layers.0.mlp.experts." for "model.layers.0.mlp.experts.7.up_proj.weight"; empty if the name is not an
 // expert's.
@@ -53,7 +57,7 @@ struct FileTensor {
 // In the order of their first parts. `tensors` must include all parts, and must outlive the result.
 std::vector<FileTensor> file_tensors(const std::vector<const TensorSpec*>& tensors);
 
-// Elements [begin, begin + count) of a file's tensor; for a fused one, a whole slice.
+// Elements [begin, begin + count) of a file's tensor; for a fused one, a whole slice, or all if slices are columns.
 struct FilePiece {
   const FileTensor* tensor;
   int64_t begin, count;

@@ -87,24 +87,28 @@ struct GatherRows {
   View out;  // (most, H)
 };
 
-// out = x weight^T + bias, rounded once; fp32 sums
+// out = scale x weight^T + bias, rounded once; fp32 sums. With a bias the scale is 1.
 struct ExpertsForward {
   ExpertRows rows;
-  View x;                // (most, K)
-  ExpertWeights weight;  // (N, K)
-  ExpertWeights bias;    // (N) or empty
-  View out;              // (most, N), dtype of x
+  View x;                   // (most, K)
+  ExpertWeights weight;     // (N, K)
+  ExpertWeights bias;       // (N) or empty
+  View out;                 // (most, N), dtype of x
+  bool accumulate = false;  // += (true) or = (false); without a bias
+  float scale = 1;
 };
 
-// grad_x = grad_out weight
+// grad_x = scale grad_out weight
 struct ExpertsBackwardInput {
   ExpertRows rows;
-  View grad_out;         // (most, N)
-  ExpertWeights weight;  // (N, K)
-  View grad_x;           // (most, K)
+  View grad_out;            // (most, N)
+  ExpertWeights weight;     // (N, K)
+  View grad_x;              // (most, K)
+  bool accumulate = false;  // += (true) or = (false)
+  float scale = 1;
 };
 
-// grad_weight = grad_out^T x, grad_bias = column sums of grad_out, each over the expert's rows in order. Without rows
+// grad_weight = scale grad_out^T x, grad_bias = column sums of grad_out, each over the expert's rows in order. Without rows
 // the gradient is zero.
 struct ExpertsBackwardWeight {
   ExpertRows rows;
@@ -113,6 +117,7 @@ struct ExpertsBackwardWeight {
   ExpertWeights grad_weight;  // (N, K) fp32, or empty
   ExpertWeights grad_bias;    // (N) fp32, or empty
   bool accumulate = false;    // += (true) or = (false)
+  float scale = 1;            // of the matrix; 1 if there is a bias
 };
 
 // out = gated(gate_up) for each existing row

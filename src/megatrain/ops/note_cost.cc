@@ -108,10 +108,11 @@ struct Text {
   }
   std::string operator()(const GatherRows& a) const { return "gather " + rows_text(a.rows) + " from " + shape(a.x); }
   std::string operator()(const ExpertsForward& a) const {
-    return "experts " + rows_text(a.rows) + " by " + shape(a.weight.first) + mark(!a.bias.empty(), " + bias");
+    return "experts " + rows_text(a.rows) + " by " + shape(a.weight.first) + mark(!a.bias.empty(), " + bias") +
+           mark(a.accumulate, ", added");
   }
   std::string operator()(const ExpertsBackwardInput& a) const {
-    return "experts grad input " + rows_text(a.rows) + " by " + shape(a.weight.first);
+    return "experts grad input " + rows_text(a.rows) + " by " + shape(a.weight.first) + mark(a.accumulate, ", added");
   }
   std::string operator()(const ExpertsBackwardWeight& a) const {
     if (a.grad_weight.empty()) return "experts grad bias " + rows_text(a.rows) + mark(a.accumulate, ", added");
@@ -209,10 +210,12 @@ struct Bytes {
   double operator()(const SortByExpert& a) const { return lists(a.pairs, 12); }
   double operator()(const GatherRows& a) const { return sum_of_rows(a.rows, a.x, a.out); }
   double operator()(const ExpertsForward& a) const {
-    return sum_of_rows(a.rows, a.x, a.out) + sum_of_experts(a.rows, a.weight, a.bias);
+    return sum_of_rows(a.rows, a.x, a.out) + sum_of_experts(a.rows, a.weight, a.bias) +
+           (a.accumulate ? sum_of_rows(a.rows, a.out) : 0);
   }
   double operator()(const ExpertsBackwardInput& a) const {
-    return sum_of_rows(a.rows, a.grad_out, a.grad_x) + sum_of_experts(a.rows, a.weight);
+    return sum_of_rows(a.rows, a.grad_out, a.grad_x) + sum_of_experts(a.rows, a.weight) +
+           (a.accumulate ? sum_of_rows(a.rows, a.grad_x) : 0);
   }
   double operator()(const ExpertsBackwardWeight& a) const {
     if (a.grad_weight.empty()) return sum_of_rows(a.rows, a.grad_out) + sum_of_experts(a.rows, a.grad_bias);

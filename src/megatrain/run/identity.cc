@@ -72,18 +72,21 @@ std::string base_fingerprint(const std::string& path, int threads) {
 
 std::string adapter_text(const TrainConfig::Adapter& a) {
   if (a.rank == 0) return "";
-  const auto& [rank, alpha, dropout, targets, exclude, rslora, init, rank_pattern, alpha_pattern, also_train] = a;
-  return ordered_json{{"rank", rank},
-                      {"alpha", alpha},
-                      {"dropout", dropout},
-                      {"targets", targets},
-                      {"exclude", exclude},
-                      {"rslora", rslora},
-                      {"init", init},
-                      {"rank_pattern", rank_pattern},
-                      {"alpha_pattern", alpha_pattern},
-                      {"also_train", also_train}}
-      .dump();
+  const auto& [rank, alpha, dropout, targets, target_parameters, exclude, rslora, init, rank_pattern, alpha_pattern,
+               also_train] = a;
+  ordered_json settings = {{"rank", rank},
+                           {"alpha", alpha},
+                           {"dropout", dropout},
+                           {"targets", targets},
+                           {"exclude", exclude},
+                           {"rslora", rslora},
+                           {"init", init},
+                           {"rank_pattern", rank_pattern},
+                           {"alpha_pattern", alpha_pattern},
+                           {"also_train", also_train}};
+  // Older checkpoints lack newer settings, so these are written only when set.
+  if (!target_parameters.empty()) settings["target_parameters"] = target_parameters;
+  return settings.dump();
 }
 
 // Identity of the first `numbers` entries of data.order, or of all if it has fewer.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <map>
 #include <vector>
 
 #include <fmt/format.h>
@@ -31,14 +30,10 @@ class Additions {
       : rules_(adapter_rules(read_adapter_file(directory).settings, true)),
         layouts_(model_layouts(model, DType::f32, {.adapter = rules_})),
         values_(read_adapter(directory, rules_, layouts_)) {
-    for (const LayerLayout& layout : layouts_) {
-      for (const TensorSpec& tensor : layout.tensors) {
-        if (tensor.role == TensorRole::adapter_out) halves_[module_of(module_of(tensor.name))] = &tensor;
-      }
-    }
+    for (const LayerLayout& layout : layouts_) halves_.add(layout);
   }
 
-  bool adds_to(const TensorSpec& tensor) const { return halves_.contains(module_of(tensor.name)) && is_weight(tensor); }
+  bool adds_to(const TensorSpec& tensor) const { return halves_.of(tensor).a != nullptr; }
   bool replaces(const TensorSpec& tensor) const { return values_.contains(tensor.name); }
 
   void read(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
@@ -47,15 +42,16 @@ class Additions {
   }
 
   void add(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
-    const TensorSpec& second = *halves_.at(module_of(tensor.name));
+    const AdapterPair pair = halves_.of(tensor);
+    const TensorSpec& second = *pair.b;
     const std::vector<float>& b = values_.at(second.name);
-    const std::vector<float>& a = values_.at(module_of(module_of(second.name)) + ".lora_A.weight");
+    const std::vector<float>& a = values_.at(pair.a->name);
     const int64_t rank = second.cols, cols = tensor.cols;
     for (int64_t i = 0; i < count;) {
       const int64_t row = (begin + i) / cols, col = (begin + i) % cols, run = std::min(count - i, cols - col);
       std::vector<float> sums(static_cast<size_t>(run));
       for (int64_t r = 0; r < rank; ++r) {
-        const float factor = b[static_cast<size_t>(row * rank + r)];
+        const float factor = b[static_cast<size_t>((pair.first_row + row) * rank + r)];
         const float* of_a = a.data() + r * cols + col;
         for (int64_t j = 0; j < run; ++j) sums[static_cast<size_t>(j)] += factor * of_a[j];
       }
@@ -65,12 +61,10 @@ class Additions {
   }
 
  private:
-  static bool is_weight(const TensorSpec& tensor) { return tensor.name.ends_with(".weight"); }
-
   AdapterRules rules_;
   std::vector<LayerLayout> layouts_;
   AdapterValues values_;
-  std::map<std::string, const TensorSpec*> halves_;  // the second half of each module's adapter
+  AdapterIndex halves_;
 };
 
 }  // namespace

@@ -44,6 +44,11 @@ struct AdapterSpec {
 
 // Where files store a tensor that is a part of a larger one. Row r of our tensor (element r of a vector) is row
 // first_row + r * row_step of slice `index` of a tensor (slices, rows, cols), or (slices, rows) for vectors.
+//
+// The halves of an expert's adapter lie in matrices too, with those of all experts of the layer, as PEFT has them:
+//   first half, (slices * rows, cols):    row r is row index * rows + r
+//   second half, (rows, cols * slices):   column c is column c * slices + index. Row r is row (r * row_step) % rows +
+//                                         r * row_step / rows: gate and up rows may be interleaved there
 struct Stored {
   std::string name;  // in the files; empty: stored whole, under its own name
   int64_t slices = 0;
@@ -51,9 +56,18 @@ struct Stored {
   int64_t rows = 0;  // per slice
   int64_t first_row = 0;
   int64_t row_step = 1;
-  bool transposed = false;  // slices are stored as (cols, rows)
+  // Slices are stored as (cols, rows). For an adapter's half: those of the parameter are.
+  bool transposed = false;
   // Files may hold NAME_blocks and NAME_scales instead; slices of these are never transposed.
   bool mxfp4 = false;
+};
+
+// The parameter in which transformers has a matrix of an expert, with those of all experts of its layer.
+struct ExpertParameter {
+  std::string name;       // "model.layers.0.mlp.experts.gate_up_proj"; empty: not a matrix of an expert
+  int64_t rows = 0;       // of the parameter, for one expert
+  int64_t first_row = 0;  // of the matrix, if gate rows come before up rows
+  int64_t row_step = 1;   // 2: gate and up rows are interleaved in the parameter
 };
 
 struct TensorSpec {
@@ -68,6 +82,7 @@ struct TensorSpec {
   // does not depend on how many parts a record holds.
   int64_t part = 0;
   Stored stored = {};         // how files hold it
+  ExpertParameter parameter = {};
   DType dtype = DType::bf16;  // the weights that stream
   DType master = DType::f32;  // what updates work on; equal to `dtype`: results are rounded to it
   bool trainable = true;      // false: frozen

@@ -9,9 +9,11 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/finite.h"
+#include "megatrain/base/log.h"
 #include "megatrain/base/number_text.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/module_pattern.h"
 #include "megatrain/model/stored_tensors.h"
@@ -36,7 +38,7 @@ json adapted_modules(const std::vector<const LayerLayout*>& layouts) {
   std::set<std::string> adapted, ends;
   for (const LayerLayout* layout : layouts) {
     for (const TensorSpec& tensor : layout->tensors) {
-      if (tensor.role != TensorRole::adapter_in) continue;
+      if (tensor.role != TensorRole::adapter_in || adapts_experts(*layout)) continue;
       const std::string module = module_of(module_of(tensor.name));
       adapted.insert(module);
       ends.insert(module.substr(module.rfind('.') + 1));
@@ -73,34 +75,108 @@ std::vector<const TensorSpec*> adapter_file_tensors(const AdapterRules& rules,
   return tensors;
 }
 
-// Finds them in a file, and refuses others.
-void check_adapter_file(const ModelFiles& files, const std::vector<const TensorSpec*>& tensors) {
-  std::set<std::string> known;
-  for (const TensorSpec* tensor : tensors) {
-    const std::string name = kPeftPrefix + tensor->name;
-    files.parameter(name, tensor_shape(*tensor));  // throws if it is missing or different
-    known.insert(name);
+// The larger tensor of experts' halves with the roles of the two exchanged: the first half is for the outputs, the second
+// for the inputs. See Stored for the layout.
+std::string other_file_name(const TensorSpec& tensor) {
+  const std::string& name = file_name(tensor);
+  const bool first = tensor.role == TensorRole::adapter_in;
+  const std::string_view half = first ? "lora_A.weight" : "lora_B.weight";
+  return name.substr(0, name.size() - half.size()) + (first ? "lora_B.weight" : "lora_A.weight");
+}
+
+std::vector<int64_t> exchanged_shape(const TensorSpec& tensor) {
+  const Stored& s = tensor.stored;
+  return tensor.role == TensorRole::adapter_in ? std::vector<int64_t>{tensor.cols, s.slices * s.rows}
+                                               : std::vector<int64_t>{s.slices * tensor.cols, tensor.rows};
+}
+
+// A PEFT directory's file with the tensors that it must hold, and no others.
+//
+// PEFT has changed what the halves of experts' adapters are. Up to 0.18 the first half is for a parameter's second axis
+// and the second half for its third. In 0.19 it is the other way round if the parameter is transposed. From 0.20 on the
+// first half is always for the inputs, as in a module's adapter.
+class AdapterWeights {
+ public:
+  AdapterWeights(const std::string& directory, const std::vector<const TensorSpec*>& tensors)
+      : files_(directory + "/adapter_model.safetensors"), exchanged_(has_exchanged(directory, tensors)) {
+    std::set<std::string> known;
+    for (const TensorSpec* tensor : tensors) known.insert(stored(*tensor).name);  // throws if it is missing or different
+    for (const StoredTensor* stored : files_.tensors()) {
+      if (!known.contains(stored->name))
+        fail_input(
+            fmt::format("{}: tensor {} belongs to no module with an adapter of this model; give the model that the "
+                        "adapter was made for",
+                        files_.path(), printable(stored->name)));
+    }
   }
-  for (const StoredTensor* stored : files.tensors()) {
-    if (!known.contains(stored->name))
+
+  void read(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
+    const StoredTensor& from = stored(tensor);
+    if (is_exchanged(tensor)) {
+      for (int64_t i = 0; i < count; ++i) read_as_f32(from, exchanged_place(tensor, begin + i), 1, out + i);
+    } else {
+      read_source({.values = &from}, tensor, begin, count, out);
+    }
+    const int64_t at = first_not_finite(out, count);
+    if (at >= 0)
       fail_input(
-          fmt::format("{}: tensor {} belongs to no module with an adapter of this model; give the model that the "
-                      "adapter was made for",
-                      files.path(), printable(stored->name)));
+          fmt::format("{}: element {} of tensor {} is {}; the file is damaged, or comes from a training that diverged",
+                      files_.path(), begin + at, from.name, number_text(out[at])));
   }
-}
 
-void read_finite(const ModelFiles& files, const TensorSpec& tensor, int64_t begin, int64_t count, float* out) {
-  const std::string name = kPeftPrefix + tensor.name;
-  read_as_f32(files.parameter(name, tensor_shape(tensor)), begin, count, out);
-  const int64_t at = first_not_finite(out, count);
-  if (at >= 0)
-    fail_input(
-        fmt::format("{}: element {} of tensor {} is {}; the file is damaged, or comes from a training that diverged",
-                    files.path(), begin + at, name, number_text(out[at])));
-}
+  void check_whole() const { files_.check_whole(); }
 
-std::string weights_file(const std::string& directory) { return directory + "/adapter_model.safetensors"; }
+ private:
+  bool is_exchanged(const TensorSpec& tensor) const {
+    return exchanged_ && tensor.is_adapter() && !tensor.stored.name.empty();
+  }
+
+  const StoredTensor& stored(const TensorSpec& tensor) const {
+    return is_exchanged(tensor) ? files_.parameter(kPeftPrefix + other_file_name(tensor), exchanged_shape(tensor))
+                                : files_.parameter(kPeftPrefix + file_name(tensor), file_shape(tensor));
+  }
+
+  static int64_t exchanged_place(const TensorSpec& tensor, int64_t element) {
+    const Stored& s = tensor.stored;
+    const int64_t row = element / tensor.cols, col = element % tensor.cols;
+    if (tensor.role == TensorRole::adapter_in) return (col * s.rows + row) * s.slices + s.index;
+    const int64_t output = row * s.row_step % s.rows + row * s.row_step / s.rows;
+    return (s.index * tensor.cols + col) * s.rows + output;
+  }
+
+  // By the shapes, and if these fit both ways by PEFT's version.
+  bool has_exchanged(const std::string& directory, const std::vector<const TensorSpec*>& tensors) const {
+    const TensorSpec* either = nullptr;
+    for (const TensorSpec* tensor : tensors) {
+      if (tensor->role != TensorRole::adapter_in || tensor->stored.name.empty()) continue;
+      const StoredTensor* there = files_.find(kPeftPrefix + file_name(*tensor));
+      if (!there || there->shape.size() != 2) continue;
+      const bool usual = there->shape == file_shape(*tensor);
+      const bool other = there->shape[1] * tensor->stored.slices * tensor->rows == there->elements() &&
+                         files_.find(kPeftPrefix + other_file_name(*tensor)) != nullptr &&
+                         files_.find(kPeftPrefix + other_file_name(*tensor))->shape == exchanged_shape(*tensor);
+      if (usual != other) return other;
+      if (usual) either = tensor;
+    }
+    if (!either) return false;
+    const std::string config = directory + "/adapter_config.json";
+    const json fields = read_json_file(config);
+    const json version = fields.value("peft_version", json());
+    if (version.is_string()) {
+      const std::string text = version;
+      if (text.starts_with("0.18.")) return !either->stored.transposed;
+      return text.starts_with("0.19.");
+    }
+    log_warn(
+        fmt::format("{}: {} fits in two ways: its first half is for the inputs, or for the outputs as PEFT had it up to "
+                    "0.19. The first is taken; \"peft_version\": \"0.18.0\" in {} says otherwise",
+                    files_.path(), file_name(*either), config));
+    return false;
+  }
+
+  ModelFiles files_;
+  bool exchanged_;
+};
 
 std::vector<const TensorSpec*> trained_tensors(const std::vector<LayerRecord>& records) {
   std::vector<const TensorSpec*> tensors;
@@ -131,7 +207,8 @@ std::string adapter_config(const AdapterRules& rules, const std::string& base,
       {"peft_type", "LORA"},
       {"r", rules.rank},
       {"rank_pattern", numbers_json(rules.rank_pattern)},
-      {"target_modules", all ? adapted_modules(layouts) : modules_json(rules.targets)},
+      {"target_modules", rules.targets.empty() ? json() : all ? adapted_modules(layouts) : modules_json(rules.targets)},
+      {"target_parameters", rules.target_parameters.empty() ? json() : json(rules.target_parameters)},
       {"task_type", "CAUSAL_LM"},
       {"use_dora", false},
       {"use_rslora", rules.rslora}};
@@ -150,14 +227,13 @@ AdapterValues read_adapter(const std::string& directory, const AdapterRules& rul
                            const std::vector<LayerLayout>& layouts) {
   std::vector<const LayerLayout*> pointers;
   for (const LayerLayout& layout : layouts) pointers.push_back(&layout);
-  const ModelFiles files(weights_file(directory));
   const std::vector<const TensorSpec*> tensors = adapter_file_tensors(rules, pointers);
-  check_adapter_file(files, tensors);
+  const AdapterWeights files(directory, tensors);
   AdapterValues values;
   for (const TensorSpec* tensor : tensors) {
     std::vector<float>& into = values[tensor->name];
     into.resize(static_cast<size_t>(tensor->elements()));
-    read_finite(files, *tensor, 0, tensor->elements(), into.data());
+    files.read(*tensor, 0, tensor->elements(), into.data());
   }
   files.check_whole();
   return values;
@@ -167,13 +243,12 @@ void load_adapter(const std::string& directory, const AdapterRules& rules, std::
                   int threads) {
   std::vector<const LayerLayout*> layouts;
   for (const LayerRecord& record : records) layouts.push_back(&record.layout());
-  const ModelFiles files(weights_file(directory));
   const std::vector<const TensorSpec*> tensors = adapter_file_tensors(rules, layouts);
-  check_adapter_file(files, tensors);
+  const AdapterWeights files(directory, tensors);
   const std::set<const TensorSpec*> wanted(tensors.begin(), tensors.end());
   for_pieces(records, threads, "loading the adapter", [&](const TensorPiece& piece, float* scratch) {
     if (!wanted.contains(piece.tensor)) return;
-    read_finite(files, *piece.tensor, piece.begin, piece.count, scratch);
+    files.read(*piece.tensor, piece.begin, piece.count, scratch);
     piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
   });
   files.check_whole();

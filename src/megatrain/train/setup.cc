@@ -97,6 +97,7 @@ AdapterRules adapter_rules(const TrainConfig::Adapter& a, bool from_file) {
           .rslora = a.rslora,
           .init = a.init == "gaussian" ? AdapterInit::gaussian : AdapterInit::kaiming,
           .targets = a.targets,
+          .target_parameters = a.target_parameters,
           .exclude = a.exclude,
           .rank_pattern = a.rank_pattern,
           .alpha_pattern = a.alpha_pattern,

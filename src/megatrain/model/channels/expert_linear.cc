@@ -50,14 +50,23 @@ std::vector<ExpertLinear::Gradients> runs_with(const Linear& one, int64_t expert
 
 }  // namespace
 
-ExpertLinear::ExpertLinear(const LayerLayout& record, int64_t experts, int weight, int bias) {
+ExpertLinear::ExpertLinear(const LinearTensors& from, int64_t experts, int weight, int bias) {
   std::vector<Gradients> open;  // runs that include the previous expert
   for (int64_t expert = 0; expert < experts; ++expert) {
-    const Linear one(one_expert(record, experts, expert), weight, bias);
+    const LayerLayout record = one_expert(from.record, experts, expert);
+    const LayerLayout adapters = from.adapters ? one_expert(*from.adapters, experts, expert) : LayerLayout();
+    const Linear one({record, from.adapters ? &adapters : nullptr}, weight, bias);
     if (expert == 0) {
       weight_ = one.weight();
       bias_ = one.bias();
+      adapters_ = one.adapters();
+      all_a_ = one.all_a();
     } else {
+      const int64_t apart = adapters_.empty() ? 0 : (one.all_a().offset - all_a_.offset) / expert;
+      ensure(adapters_.empty() || (one.all_a().offset == all_a_.offset + expert * apart &&
+                                   one.all_a().state_offset == one.all_a().offset && (expert == 1 || apart == adapter_stride_)),
+             "the adapters of a record's experts lie at equal distances");
+      adapter_stride_ = apart;
       const int64_t stride = (one.weight().offset - weight_.offset) / expert;
       ensure(one.weight().offset == weight_.offset + expert * stride &&
                  (one.bias().offset < 0 || one.bias().offset == bias_.offset + expert * stride) &&
@@ -72,10 +81,54 @@ ExpertLinear::ExpertLinear(const LayerLayout& record, int64_t experts, int weigh
   gradients_.insert(gradients_.end(), open.begin(), open.end());
 }
 
+ExpertLinear::Inner ExpertLinear::carve_inner(Carver& carver, int64_t rows, DType dtype) const {
+  Inner inner;
+  inner.values = carver.view(dtype, rows, all_a_.rows);
+  inner.grads = carver.view(dtype, rows, all_a_.rows);
+  return inner;
+}
+
+int64_t ExpertLinear::adapter_bytes(int64_t rows, DType dtype) const {
+  Carver carver(nullptr);
+  carve_inner(carver, rows, dtype);
+  return carver.bytes();
+}
+
+// x A^T, one matmul for all adapters of an expert.
+void ExpertLinear::reduce(const Binding& at, const ExpertRows& rows, const Inner& inner, const View& x) const {
+  at.ops.experts_forward(
+      at.stream, {.rows = rows, .x = x, .weight = adapter_weights(at, all_a_), .bias = {}, .out = inner.values});
+}
+
+// The gradient of x A^T, from that of the output.
+void ExpertLinear::reduce_gradient(const Binding& at, const ExpertRows& rows, const Inner& inner,
+                                   const View& grad_out) const {
+  for (const Adapter& adapter : adapters_) {
+    at.ops.experts_backward_input(at.stream, {.rows = rows,
+                                              .grad_out = grad_out.slice_cols(adapter.begin, adapter.b.rows),
+                                              .weight = adapter_weights(at, adapter.b),
+                                              .grad_x = inner.grads.slice_cols(adapter.first, adapter.a.rows),
+                                              .scale = adapter.scale});
+  }
+}
+
 void ExpertLinear::forward(const Binding& at, const ExpertRows& rows, const View& x, const View& out) const {
   at.ops.experts_forward(
       at.stream,
       {.rows = rows, .x = x, .weight = {weight_.weight(at.weights), stride_}, .bias = biases(at.weights), .out = out});
+  if (adapters_.empty()) return;
+  Carver carver(at.adapter.scratch);
+  const Inner inner = carve_inner(carver, x.rows, x.dtype);
+  reduce(at, rows, inner, x);
+  for (const Adapter& adapter : adapters_) {
+    at.ops.experts_forward(at.stream, {.rows = rows,
+                                       .x = inner.values.slice_cols(adapter.first, adapter.a.rows),
+                                       .weight = adapter_weights(at, adapter.b),
+                                       .bias = {},
+                                       .out = out.slice_cols(adapter.begin, adapter.b.rows),
+                                       .accumulate = true,
+                                       .scale = adapter.scale});
+  }
 }
 
 void ExpertLinear::backward_input(const Binding& at, const ExpertRows& rows, const View& grad_out,
@@ -83,11 +136,49 @@ void ExpertLinear::backward_input(const Binding& at, const ExpertRows& rows, con
   at.ops.experts_backward_input(
       at.stream,
       {.rows = rows, .grad_out = grad_out, .weight = {weight_.weight(at.weights), stride_}, .grad_x = grad_x});
+  if (adapters_.empty()) return;
+  Carver carver(at.adapter.scratch);
+  const Inner inner = carve_inner(carver, grad_out.rows, grad_out.dtype);
+  reduce_gradient(at, rows, inner, grad_out);
+  at.ops.experts_backward_input(at.stream, {.rows = rows,
+                                            .grad_out = inner.grads,
+                                            .weight = adapter_weights(at, all_a_),
+                                            .grad_x = grad_x,
+                                            .accumulate = true});
+}
+
+void ExpertLinear::adapter_gradients(const Binding& at, const ExpertRows& rows, const View& grad_out,
+                                     const View& x) const {
+  if (adapters_.empty() || !at.adapter.gradients) return;
+  Carver carver(at.adapter.scratch);
+  const Inner inner = carve_inner(carver, x.rows, x.dtype);
+  reduce(at, rows, inner, x);
+  reduce_gradient(at, rows, inner, grad_out);
+  const auto gradient = [&](const WeightOperand& half) {
+    return ExpertWeights{half.gradient(at.adapter.gradients), adapter_stride_};
+  };
+  for (const Adapter& adapter : adapters_) {
+    at.ops.experts_backward_weight(at.stream, {.rows = rows,
+                                               .grad_out = grad_out.slice_cols(adapter.begin, adapter.b.rows),
+                                               .x = inner.values.slice_cols(adapter.first, adapter.a.rows),
+                                               .grad_weight = gradient(adapter.b),
+                                               .grad_bias = {},
+                                               .accumulate = at.accumulate,
+                                               .scale = adapter.scale});
+  }
+  at.ops.experts_backward_weight(at.stream, {.rows = rows,
+                                             .grad_out = inner.grads,
+                                             .x = x,
+                                             .grad_weight = gradient(all_a_),
+                                             .grad_bias = {},
+                                             .accumulate = at.accumulate});
 }
 
 void ExpertLinear::backward_weight(const Binding& at, const ExpertRows& rows, const View& grad_out, const View& x,
                                    Parts parts) const {
+  if (parts != Parts::bias) adapter_gradients(at, rows, grad_out, x);
   for (const Gradients& run : gradients_) {
+    if (!at.gradients) break;
     const auto gradient = [&](Parts part, int64_t offset, int64_t count, int64_t cols) {
       const bool wanted = offset >= 0 && (parts == part || parts == Parts::both);
       return wanted ? ExpertWeights{matrix(at.gradients + offset, DType::f32, count, cols), run.stride}

@@ -20,6 +20,7 @@ struct Experts::Rows {
   View gate_up;  // (R, 2F)
   View act;      // (R, F)
   View sum;      // (T, H) fp32 sum over the groups so far, if there are several
+  std::byte* adapters;  // AdapterBinding::scratch of a group
 };
 
 struct Experts::Work final : Channel::Work {
@@ -31,17 +32,22 @@ struct Experts::Work final : Channel::Work {
   View grad_logits;       // (T, E)
 };
 
-Experts::Experts(const ExpertsConfig& config, DType dtype, std::span<const LayerLayout> records)
-    : c_(config), dtype_(dtype), router_(records.front(), BlockOperand::router, BlockOperand::router_bias) {
-  int64_t first = 0;
-  for (const LayerLayout& record : records.subspan(1)) {
-    const int64_t count = std::ssize(record.norm_parts());
-    groups_.push_back({first, count, record.elements,
-                       ExpertLinear(record, count, ExpertOperand::gate_up, ExpertOperand::gate_up_bias),
-                       ExpertLinear(record, count, ExpertOperand::down, ExpertOperand::down_bias)});
-    first += count;
+Experts::Experts(const ExpertsConfig& config, DType dtype, const LayerLayout& first,
+                 std::span<const LayerLayout> groups, std::span<const LayerLayout> adapters)
+    : c_(config),
+      dtype_(dtype),
+      router_(first, BlockOperand::router, BlockOperand::router_bias),
+      adapted_(!adapters.empty()) {
+  int64_t held = 0;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const LinearTensors from(groups[i], adapted_ ? &adapters[i] : nullptr);
+    const int64_t count = std::ssize(from.record.norm_parts());
+    groups_.push_back({held, count, from.record.elements,
+                       ExpertLinear(from, count, ExpertOperand::gate_up, ExpertOperand::gate_up_bias),
+                       ExpertLinear(from, count, ExpertOperand::down, ExpertOperand::down_bias)});
+    held += count;
   }
-  ensure(first == c_.count, "the records hold all experts of the layer");
+  ensure(held == c_.count, "the records hold all experts of the layer");
 }
 
 // Maximum rows of the largest group: a token chooses an expert at most once.
@@ -69,7 +75,16 @@ Experts::Rows Experts::carve_rows(Carver& work, int64_t tokens) const {
   r.x = work.view(dtype_, most, router_.in_width());
   r.gate_up = work.view(dtype_, most, 2 * c_.ff);
   r.act = work.view(dtype_, most, c_.ff);
+  r.adapters = carve_adapters(work, tokens);
   return r;
+}
+
+std::byte* Experts::carve_adapters(Carver& carver, int64_t tokens) const {
+  if (!adapted_) return nullptr;
+  int64_t most = 0;
+  for (const ExpertLinear* linear : {&groups_.front().gate_up, &groups_.front().down})
+    most = std::max(most, linear->adapter_bytes(most_rows(tokens), dtype_));
+  return carver.array<std::byte>(most);
 }
 
 std::unique_ptr<Channel::Work> Experts::carve(const Space& space) const {
@@ -130,8 +145,10 @@ void Experts::gather(const Binding& at, const ExpertRows& rows, const Routing& r
 }
 
 // Adds the outputs of a group's experts to a sum that starts with `residual` and ends in y. y may alias `residual`.
-void Experts::group_forward(const Binding& own, size_t index, const View& x, const View& residual, const View& y,
+void Experts::group_forward(const Binding& record, size_t index, const View& x, const View& residual, const View& y,
                             const Work& w) const {
+  Binding own = record;
+  own.adapter.scratch = w.rows.adapters;
   const Group& group = groups_[index];
   const Routing& routing = w.routing;
   const ExpertRows rows = rows_of(group, routing, x.rows);
@@ -197,7 +214,8 @@ void Experts::backward(const Binding& at, const Call& call, const View& x, const
 void Experts::backward_own(const Call& call, int64_t index, const View& x, const View& grad_y,
                            const View& grad_x) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const Binding& own = call.own;
+  Binding own = call.own;
+  own.adapter.scratch = w.rows.adapters;
   const Group& group = groups_[static_cast<size_t>(index)];
   const Routing& routing = w.routing;
   const ExpertRows rows = rows_of(group, routing, grad_y.rows);
@@ -214,7 +232,7 @@ void Experts::backward_own(const Call& call, int64_t index, const View& x, const
                                               .bias = group.down.biases(own.weights),
                                               .gate = c_.gate,
                                               .grad_weights = w.grad_weights});
-  if (own.gradients) {
+  if (own.gradients || own.adapter.gradients) {
     // The gradient of the bias sums weighted rows of dL/dy. For the matrix, the activations already have the routing
     // weights in them, so the rows are unweighted.
     if (group.down.has_bias()) {
@@ -276,7 +294,11 @@ void Experts::decode(const Binding& at, const Decode& a) const {
   route(at, w.routing);
   sort(at, w.routing, a.x.rows);
   if (a.fetch) fetch_chosen(at.stream, a, w.routing);
-  for (size_t i = 0; i < groups_.size(); ++i) group_forward({at.ops, at.stream, a.own[i]}, i, a.x, a.residual, a.y, w);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    Binding own{at.ops, at.stream, a.own[i]};
+    if (adapted_) own.adapter.weights = a.adapters[i];
+    group_forward(own, i, a.x, a.residual, a.y, w);
+  }
 }
 
 }  // namespace megatrain

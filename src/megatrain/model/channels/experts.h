@@ -34,14 +34,17 @@ struct ExpertOperand {
 
 class Experts final : public Channel {
  public:
-  // `records` are the block's: the first has the router, each of the others a group of experts.
-  Experts(const ExpertsConfig& config, DType dtype, std::span<const LayerLayout> records);
+  // `first` is the block's record with the router. Each of `groups` has a group of experts, and `adapters` their adapters
+  // if they have any.
+  Experts(const ExpertsConfig& config, DType dtype, const LayerLayout& first, std::span<const LayerLayout> groups,
+          std::span<const LayerLayout> adapters);
 
   // Level `products` keeps no more than level 0, since the experts' matmuls are recomputed at every level.
   std::vector<std::string> keep_levels() const override { return {"products"}; }
   std::unique_ptr<Channel::Work> carve(const Space& space) const override;
   bool takes_all_tokens() const override { return true; }
   int64_t own_records() const override { return std::ssize(groups_); }
+  int64_t own_adapters() const override { return adapted_ ? std::ssize(groups_) : 0; }
   int64_t router_bytes() const override { return 8 * RouterCounts::words(c_.count, c_.chosen); }
   void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
                bool repeated) const override;
@@ -70,6 +73,7 @@ class Experts final : public Channel {
   bool in_parts() const { return groups_.size() > 1; }
   Routing carve_routing(Carver& work, Carver& chosen, Carver& logits, int64_t tokens) const;
   Rows carve_rows(Carver& work, int64_t tokens) const;
+  std::byte* carve_adapters(Carver& carver, int64_t tokens) const;  // AdapterBinding::scratch
   int64_t most_rows(int64_t tokens) const;
   ExpertRows rows_of(const Group& group, const Routing& routing, int64_t tokens) const;
   void route(const Binding& at, const Routing& routing) const;
@@ -77,7 +81,7 @@ class Experts final : public Channel {
   void sort(const Binding& at, const Routing& routing, int64_t tokens) const;
   void gather(const Binding& at, const ExpertRows& rows, const Routing& routing, const View& from,
               const View& to) const;
-  void group_forward(const Binding& own, size_t index, const View& x, const View& residual, const View& y,
+  void group_forward(const Binding& record, size_t index, const View& x, const View& residual, const View& y,
                      const Work& work) const;
   void fetch_chosen(Stream& stream, const Decode& args, const Routing& routing) const;
 
@@ -85,6 +89,7 @@ class Experts final : public Channel {
   DType dtype_;
   Linear router_;
   std::vector<Group> groups_;
+  bool adapted_;
 };
 
 }  // namespace megatrain

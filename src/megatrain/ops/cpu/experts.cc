@@ -22,8 +22,9 @@ void experts_forward(const Context& context, const ExpertsForward& args) {
     linear_forward(context, {.x = rows_of(args.rows, i, args.x),
                              .weight = weights_of(args.weight, i),
                              .bias = weights_of(args.bias, i),
-                             .residual = {},
-                             .out = rows_of(args.rows, i, args.out)});
+                             .residual = args.accumulate ? rows_of(args.rows, i, args.out) : View{},
+                             .out = rows_of(args.rows, i, args.out),
+                             .scale = args.scale});
   }
 }
 
@@ -32,7 +33,9 @@ void experts_backward_input(const Context& context, const ExpertsBackwardInput& 
   for (int64_t i = 0; i < args.rows.experts; ++i) {
     linear_backward_input(context, {.grad_out = rows_of(args.rows, i, args.grad_out),
                                     .weight = weights_of(args.weight, i),
-                                    .grad_x = rows_of(args.rows, i, args.grad_x)});
+                                    .grad_x = rows_of(args.rows, i, args.grad_x),
+                                    .accumulate = args.accumulate,
+                                    .scale = args.scale});
   }
 }
 
@@ -45,7 +48,8 @@ void experts_backward_weight(const Context& context, const ExpertsBackwardWeight
                                      .x = rows_of(args.rows, i, args.x),
                                      .grad_weight = weights_of(args.grad_weight, i),
                                      .grad_bias = weights_of(args.grad_bias, i),
-                                     .accumulate = args.accumulate});
+                                     .accumulate = args.accumulate,
+                                     .scale = args.scale});
   }
 }
 

@@ -193,12 +193,12 @@ __device__ RowTile row_tile(const int32_t* begin, int64_t experts, int64_t tile)
   return {-1, 0, 0};
 }
 
-// out (rows, n) = x (rows, k) weight(expert) + bias(expert). grid (row tiles, columns). kWeightAlongK: the weight is
-// stored (n, k), not (k, n).
+// out (rows, n) (+)= scale x (rows, k) weight(expert) + bias(expert). grid (row tiles, columns). kWeightAlongK: the
+// weight is stored (n, k), not (k, n).
 template <class T, bool kWeightAlongK, int kVec>
 __global__ void rows_kernel(const int32_t* begin, int64_t experts, const T* x, int64_t x_stride, const T* weight,
                             int64_t weight_leading, int64_t weight_stride, const T* bias, int64_t bias_stride, T* out,
-                            int64_t out_stride, int64_t n, int64_t k) {
+                            int64_t out_stride, int64_t n, int64_t k, float scale, bool accumulate) {
   __shared__ Workspace<T, true, kWeightAlongK> workspace;
   const RowTile tile = row_tile(begin, experts, blockIdx.x);
   if (tile.expert < 0) return;
@@ -208,17 +208,18 @@ __global__ void rows_kernel(const int32_t* begin, int64_t experts, const T* x, i
   for (int i = threadIdx.x; i < kTile * kTile; i += kThreads) {
     const int r = i / kTile, c = i % kTile;
     if (r >= tile.rows || column + c >= n) continue;
-    float value = workspace.result[r * kResultWidth + c];
+    float value = scale * workspace.result[r * kResultWidth + c];
     if (bias) value += widen(bias[tile.expert * bias_stride + column + c]);
-    out[(tile.first + r) * out_stride + column + c] = narrow<T>(value);
+    T* place = out + (tile.first + r) * out_stride + column + c;
+    *place = narrow<T>(accumulate ? widen(*place) + value : value);
   }
 }
 
-// grad (n, k) (+)= grad_out^T x over the expert's rows. grid (n, k, experts).
+// grad (n, k) (+)= scale grad_out^T x over the expert's rows. grid (n, k, experts).
 template <class T, int kVec>
 __global__ void weight_kernel(const int32_t* begin, const int32_t* origin, const T* grad_out, int64_t grad_out_stride,
                               const T* x, int64_t x_stride, float* grad, int64_t grad_leading, int64_t grad_stride,
-                              int64_t n, int64_t k, bool accumulate) {
+                              int64_t n, int64_t k, bool accumulate, float scale) {
   __shared__ Workspace<T, false, false> workspace;
   const int64_t expert = blockIdx.z;
   const int64_t first = begin[expert] - *origin, rows = begin[expert + 1] - begin[expert];
@@ -231,7 +232,7 @@ __global__ void weight_kernel(const int32_t* begin, const int32_t* origin, const
     const int r = i / kTile, c = i % kTile;
     if (row + r >= n || column + c >= k) continue;
     float* place = to + (row + r) * grad_leading + column + c;
-    const float value = workspace.result[r * kResultWidth + c];
+    const float value = scale * workspace.result[r * kResultWidth + c];
     *place = accumulate ? *place + value : value;
   }
 }
@@ -289,12 +290,12 @@ void check_experts(const ExpertRows& rows) { ensure(rows.experts < 65536, "a gro
 
 template <class T, bool kWeightAlongK>
 void launch_rows(const ExpertRows& rows, const View& x, const ExpertWeights& weight, const ExpertWeights& bias,
-                 const View& out, cudaStream_t stream) {
+                 const View& out, float scale, bool accumulate, cudaStream_t stream) {
   const dim3 grid(row_tiles(rows), column_tiles(out.cols));
   const auto run = [&]<int kVec>() {
     rows_kernel<T, kWeightAlongK, kVec><<<grid, kThreads, 0, stream>>>(
         rows.begin, rows.experts, x.as<T>(), x.row_stride, weight.first.as<T>(), weight.first.row_stride, weight.stride,
-        bias.first.as<T>(), bias.stride, out.as<T>(), out.row_stride, out.cols, x.cols);
+        bias.first.as<T>(), bias.stride, out.as<T>(), out.row_stride, out.cols, x.cols, scale, accumulate);
   };
   packs(x, kPack<T>) && packs_each(weight, kPack<T>) ? run.template operator()<kPack<T>>()
                                                      : run.template operator()<1>();
@@ -305,7 +306,8 @@ void launch_rows(const ExpertRows& rows, const View& x, const ExpertWeights& wei
 void launch(const ExpertsForward& args, cudaStream_t stream) {
   if (args.rows.most == 0 || args.rows.experts == 0) return;
   visit_elements(args.x.dtype, [&](auto element) {
-    launch_rows<decltype(element), true>(args.rows, args.x, args.weight, args.bias, args.out, stream);
+    launch_rows<decltype(element), true>(args.rows, args.x, args.weight, args.bias, args.out, args.scale,
+                                         args.accumulate, stream);
   });
   check_launch();
 }
@@ -313,7 +315,8 @@ void launch(const ExpertsForward& args, cudaStream_t stream) {
 void launch(const ExpertsBackwardInput& args, cudaStream_t stream) {
   if (args.rows.most == 0 || args.rows.experts == 0) return;
   visit_elements(args.grad_out.dtype, [&](auto element) {
-    launch_rows<decltype(element), false>(args.rows, args.grad_out, args.weight, {}, args.grad_x, stream);
+    launch_rows<decltype(element), false>(args.rows, args.grad_out, args.weight, {}, args.grad_x, args.scale,
+                                          args.accumulate, stream);
   });
   check_launch();
 }
@@ -329,7 +332,7 @@ void launch(const ExpertsBackwardWeight& args, cudaStream_t stream) {
       weight_kernel<T, kVec><<<grid, kThreads, 0, stream>>>(args.rows.begin, args.rows.first(), args.grad_out.as<T>(),
                                                             args.grad_out.row_stride, args.x.as<T>(), args.x.row_stride,
                                                             grad.as<float>(), grad.row_stride, args.grad_weight.stride,
-                                                            grad.rows, grad.cols, args.accumulate);
+                                                            grad.rows, grad.cols, args.accumulate, args.scale);
     };
     packs(args.x, kPack<T>) && packs(args.grad_out, kPack<T>) ? run.template operator()<kPack<T>>()
                                                               : run.template operator()<1>();

@@ -30,4 +30,8 @@ void launch_hopper(const ExpertsForward& args, void* scratch, int processors, cu
 void launch_hopper(const ExpertsBackwardInput& args, void* scratch, int processors, cudaStream_t stream);
 void launch_hopper(const ExpertsBackwardWeight& args, void* scratch, int processors, cudaStream_t stream);
 
+// experts_hopper_sum.cu: the same for products that are scaled, or added to what is there, as an adapter's are.
+void launch_hopper_sum(const ExpertsForward& args, void* scratch, int processors, cudaStream_t stream);
+void launch_hopper_sum(const ExpertsBackwardInput& args, void* scratch, int processors, cudaStream_t stream);
+
 }  // namespace megatrain

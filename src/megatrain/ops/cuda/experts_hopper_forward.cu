@@ -14,6 +14,7 @@ using Forward = HopperGemm<cutlass::layout::RowMajor, cutlass::layout::ColumnMaj
 }  // namespace
 
 void launch_hopper(const ExpertsForward& args, void* scratch, int processors, cudaStream_t stream) {
+  if (args.accumulate || args.scale != 1) return launch_hopper_sum(args, scratch, processors, stream);
   const View& weight = args.weight.first;
   const auto groups = write_groups<Forward, HopperElement, 0>(scratch, args.rows, 0, weight.rows, weight.cols,
                                                               operand_of(args.x), operand_of(args.weight),

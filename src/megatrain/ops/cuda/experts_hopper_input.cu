@@ -14,6 +14,7 @@ using Input = HopperGemm<cutlass::layout::RowMajor, cutlass::layout::RowMajor, v
 }  // namespace
 
 void launch_hopper(const ExpertsBackwardInput& args, void* scratch, int processors, cudaStream_t stream) {
+  if (args.accumulate || args.scale != 1) return launch_hopper_sum(args, scratch, processors, stream);
   const View& weight = args.weight.first;
   const auto groups =
       write_groups<Input, HopperElement, 0>(scratch, args.rows, 0, weight.cols, weight.rows, operand_of(args.grad_out),

@@ -4,7 +4,7 @@ namespace megatrain {
 
 namespace {
 
-// grad_weight (N, K) = grad_out^T (N, rows) x (rows, K): the sum is over the expert's rows.
+// grad_weight (N, K) = scale grad_out^T (N, rows) x (rows, K): the sum is over the expert's rows.
 using Weight = HopperGemm<cutlass::layout::ColumnMajor, cutlass::layout::RowMajor, float, float,
                           cutlass::epilogue::fusion::LinearCombination<float, float, float, float>>;
 
@@ -19,7 +19,7 @@ void launch_hopper(const ExpertsBackwardWeight& args, void* scratch, int process
   gemm.mode = cutlass::gemm::GemmUniversalMode::kGrouped;
   gemm.problem_shape = {static_cast<int>(args.rows.experts), groups.problems, nullptr};
   gemm.mainloop = {groups.a, groups.stride_a, groups.b, groups.stride_b};
-  gemm.epilogue.thread.alpha = 1;
+  gemm.epilogue.thread.alpha = args.scale;
   gemm.epilogue.thread.beta = args.accumulate ? 1.0f : 0.0f;  // C is read only if beta is not 0
   gemm.epilogue.ptr_C = const_cast<const float**>(groups.d);
   gemm.epilogue.dC = groups.stride_d;
