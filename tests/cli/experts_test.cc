@@ -71,6 +71,14 @@ TEST(Experts, ALossThatConfigJsonAsksForIsTrainedAndSaidAndStaysInTheExport) {
   EXPECT_EQ(hash_of(place / "off"), hash_of(place / "without"));
   EXPECT_NE(hash_of(place / "off"), hash_of(place.run()));
   EXPECT_FALSE(metrics_of(place / "off").back().at("experts").contains("aux_loss"));
+
+  // the key asks for the coefficient of a config.json that does not
+  object["output_router_logits"] = false;
+  write_bytes(config, object.dump());
+  const Outcome model = succeed({"train", place.config(), "--moe.aux_loss=model", "--run_dir=" + (place / "asked")});
+  EXPECT_NE(model.err.find("moe.aux_loss is model, so the loss that balances the experts is added"), std::string::npos);
+  EXPECT_EQ(metrics_of(place / "asked").back().at("loss"), metrics_of(place.run()).back().at("loss"));
+  EXPECT_NE(hash_of(place / "asked"), hash_of(place / "off"));
 }
 
 TEST(Experts, EveryStepSaysHowTheyAreUsed) {
@@ -109,6 +117,8 @@ TEST(Experts, LossesOfTheRouterAreRefusedByNameForADenseModel) {
     expect_refusal({"train", place.config()}, ExitCode::bad_config, {said, "no layer with experts"});
     EXPECT_FALSE(fs::exists(place.run()));
   }
+  const Place place("llama_linear", "steps: 2\nmoe.aux_loss: model\n");
+  expect_refusal({"train", place.config()}, ExitCode::bad_config, {"moe.aux_loss is model", "no layer with experts"});
 }
 
 }  // namespace megatrain::cli

@@ -180,8 +180,10 @@ TEST(Config, WrongTypesAndRangesSayWhatIsAccepted) {
   EXPECT_EQ(bad("optim.lr: inf"), "c.yaml:3: optim.lr is 'inf', expected a number from 0 to 1000");
   EXPECT_EQ(bad("optim.lr: -1e-5"), "c.yaml:3: optim.lr is '-1e-5', expected a number from 0 to 1000");
   EXPECT_EQ(bad("optim.beta1: 1"), "c.yaml:3: optim.beta1 is '1', expected a number from 0 to below 1");
-  EXPECT_EQ(bad("moe.aux_loss: -0.1"), "c.yaml:3: moe.aux_loss is '-0.1', expected auto or a number from 0 to 1000");
-  EXPECT_EQ(bad("moe.aux_loss: nan"), "c.yaml:3: moe.aux_loss is 'nan', expected auto or a number from 0 to 1000");
+  EXPECT_EQ(bad("moe.aux_loss: -0.1"),
+            "c.yaml:3: moe.aux_loss is '-0.1', expected auto, model or a number from 0 to 1000");
+  EXPECT_EQ(bad("moe.aux_loss: nan"),
+            "c.yaml:3: moe.aux_loss is 'nan', expected auto, model or a number from 0 to 1000");
   EXPECT_EQ(bad("moe.z_loss: some"), "c.yaml:3: moe.z_loss is 'some', expected a number from 0 to 1000");
   EXPECT_EQ(bad("device: tpu"), "c.yaml:3: device is 'tpu', expected auto or cpu or cuda");
   EXPECT_EQ(bad("resume: maybe"), "c.yaml:3: resume is 'maybe', expected true or false");

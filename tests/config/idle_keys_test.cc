@@ -136,7 +136,7 @@ TEST(IdleKeys, ARunThatOnlyExportsTakesTheKeysOfItsTraining) {
 }
 
 TEST(IdleKeys, NullIsNoCoefficient) {
-  EXPECT_NE(idle_refusal(kTokens + "moe.aux_loss: null\n").find("expected auto or a number"), std::string::npos);
+  EXPECT_NE(idle_refusal(kTokens + "moe.aux_loss: null\n").find("expected auto, model or a number"), std::string::npos);
   EXPECT_EQ(idle_refusal(kTokens + "moe.aux_loss: auto\n"), "accepted");
 }
 

@@ -210,7 +210,7 @@ TEST(AxolotlAdapter, KernelsAndLoadingHaveNoEffect) {
                                            {"lora_o_kernel", "true"},
                                            {"qlora_sharded_model_loading", "true"},
                                            {"lora_on_cpu", "true"},
-                                           {"lora_fan_in_fan_out", "false"},
+                                           {"lora_fan_in_fan_out", "true"},
                                            {"peft_use_dora", "false"},
                                            {"peft_init_lora_weights", "true"}}));
   const TrainConfig plain = parse(axolotl_lora());
@@ -222,8 +222,7 @@ TEST(AxolotlAdapter, KernelsAndLoadingHaveNoEffect) {
 }
 
 TEST(AxolotlAdapter, WhatWouldBeIgnoredIsRefusedByName) {
-  for (const auto& [name, value] : Keys{{"lora_fan_in_fan_out", "true"},
-                                        {"peft_init_lora_weights", "pissa"},
+  for (const auto& [name, value] : Keys{{"peft_init_lora_weights", "pissa"},
                                         {"peft_init_lora_weights", "false"},
                                         {"lora_alpha", "much"},
                                         {"adapter", "boft"}})

@@ -49,7 +49,7 @@ class Axolotl : public ChatFixture {
   }
 };
 
-TEST_F(Axolotl, FifteenOfTheirExamplesHaveTheirSamplesStepsRatesAndWarmup) {
+TEST_F(Axolotl, TwentyOfTheirExamplesHaveTheirSamplesStepsRatesAndWarmup) {
   int64_t compared = 0;
   for (const AxolotlExample& example : axolotl_trained()) {
     SCOPED_TRACE(example.name);
@@ -75,6 +75,7 @@ TEST_F(Axolotl, FifteenOfTheirExamplesHaveTheirSamplesStepsRatesAndWarmup) {
     EXPECT_EQ(config.optim.clip, given.number("max_grad_norm", 1.0));
     EXPECT_EQ(config.precision, "bf16");
     EXPECT_EQ(config.state.moments, has(given.text("optimizer", ""), "8bit") ? "int8" : "fp32");
+    EXPECT_EQ(config.train_only.empty(), given.text("unfrozen_parameters", "").empty());
     EXPECT_EQ(config.checkpoint.keep, given.whole("save_total_limit", 4));
     EXPECT_FALSE(config.resume);
 
@@ -100,7 +101,7 @@ TEST_F(Axolotl, FifteenOfTheirExamplesHaveTheirSamplesStepsRatesAndWarmup) {
       ASSERT_DOUBLE_EQ(learning_rate(schedule, done + 1), theirs.rate(done, steps)) << "after " << done << " steps";
     ++compared;
   }
-  EXPECT_GE(compared, 15);
+  EXPECT_GE(compared, 20);
 }
 
 TEST(AxolotlDefaults, AMinimalFileHasTheirsNotOurs) {
@@ -139,8 +140,9 @@ TEST(AxolotlRates, WarmupIsRoundedDownOneStepIsTwoAndTheDefaultIsAtMostAHundred)
   EXPECT_EQ(warmup({{"warmup_ratio", "-"}, {"warmup_steps", "1"}}, 100), 2);
   EXPECT_EQ(warmup({{"warmup_ratio", "-"}, {"warmup_steps", "7"}}, 100), 7);
   EXPECT_TRUE(has(refusal(with(axolotl_full(), {{"warmup_steps", "7"}})), "both given"));
-  EXPECT_TRUE(has(refusal(with(axolotl_full(), {{"warmup_ratio", "-"}, {"warmup_steps", "0.1"}})),
-                  "warmup_steps is '0.1', expected a whole number"));
+  EXPECT_EQ(warmup({{"warmup_ratio", "-"}, {"warmup_steps", "0.1"}}, 199), 19);  // as transformers reads it
+  EXPECT_TRUE(has(refusal(with(axolotl_full(), {{"warmup_ratio", "-"}, {"warmup_steps", "1.5"}})),
+                  "warmup_steps is '1.5', expected a whole number"));
 }
 
 TEST(AxolotlSteps, SavesAndEvaluationsForEachEpochArePartsOfTheRun) {
@@ -174,7 +176,7 @@ TEST(AxolotlMethods, AllThatAFileAsksForAreNamedWithTheirLines) {
 TEST(AxolotlKeys, EverythingThatIsWrongIsSaidAtOnceWithItsLine) {
   const std::string said = refusal(with(axolotl_full(), {{"warp_speed", "9"},
                                                          {"learnin_rate", "1"},
-                                                         {"tensor_parallel_size", "4"},
+                                                         {"world_size", "4"},
                                                          {"optimizer", "lion_8bit"},
                                                          {"colour", "blue"}}));
   EXPECT_TRUE(said.starts_with("3 problems: (1) theirs.yaml:")) << said;
@@ -182,7 +184,7 @@ TEST(AxolotlKeys, EverythingThatIsWrongIsSaidAtOnceWithItsLine) {
   EXPECT_TRUE(has(said, "'learnin_rate' (line ")) << said;
   EXPECT_TRUE(has(said, "did you mean 'learning_rate'?")) << said;
   EXPECT_TRUE(has(said, "'colour' (line ")) << said;
-  EXPECT_TRUE(has(said, "tensor_parallel_size is '4', expected 1 or null: that trainer uses several GPUs")) << said;
+  EXPECT_TRUE(has(said, "world_size is '4', expected 1 or null: that trainer uses several GPUs")) << said;
   EXPECT_TRUE(has(said, "optimizer is 'lion_8bit', expected adamw_torch")) << said;
 }
 
@@ -331,6 +333,61 @@ TEST(AxolotlWords, OnTheCommandLineGoOverTheFileAndOthersAreNamed) {
 TEST(AxolotlLength, StepsBelowZeroMeanEpochsAsInTransformers) {
   EXPECT_EQ(parse(with(axolotl_full(), {{"max_steps", "-1"}})).epochs, 1);
   EXPECT_EQ(parse(with(axolotl_full(), {{"max_steps", "7"}})).steps, 7);
+}
+
+TEST(AxolotlGpus, WhatSplitsAStepHasNoEffectAndWhatRepeatsItIsWarnedOf) {
+  const auto with_key = [](const char* name, const char* value) {
+    TrainConfig config = parse(with(axolotl_full(), {{name, value}}));
+    config.translation.clear();
+    return config;
+  };
+  for (const char* name : {"tensor_parallel_size", "context_parallel_size", "expert_parallel_size", "dp_shard_size",
+                           "dp_replicate_size", "ray_num_workers"}) {
+    EXPECT_EQ(with_key(name, "2").batch, 1) << name;
+    const std::string warning = fmt::format("{} is 2: there as many GPUs each take the samples of a step", name);
+    const bool splits = has(name, "tensor") || has(name, "context");
+    EXPECT_EQ(has(logged(with(axolotl_full(), {{name, "2"}})), warning), !splits) << name;
+    EXPECT_FALSE(has(logged(with(axolotl_full(), {{name, "1"}})), "as many GPUs")) << name;
+  }
+  EXPECT_TRUE(has(refusal(with(axolotl_full(), {{"dp_shard_size", "many"}})), "dp_shard_size is 'many', expected"));
+}
+
+TEST(AxolotlModel, TheLossOfTheRouterIsTheOnlyOverrideOfItsConfiguration) {
+  const auto keys = [](const char* value) { return with(axolotl_full(), {{"model_config", value}}); };
+  EXPECT_TRUE(parse(keys("{output_router_logits: true}")).moe.aux_loss_of_model);
+  EXPECT_EQ(parse(keys("{output_router_logits: false}")).moe.aux_loss, 0);
+  EXPECT_FALSE(parse(keys("")).moe.aux_loss_of_model);
+  EXPECT_TRUE(has(refusal(keys("{output_router_logits: true, rope_theta: 5}")),
+                  "model_config has rope_theta, which megatrain does not override; change the model's config.json"));
+  EXPECT_TRUE(has(refusal(keys("{output_router_logits: maybe}")), "output_router_logits is 'maybe', expected true"));
+}
+
+TEST(AxolotlFreezing, TheirPatternsBecomeExpressionsThatMatchTheBeginningOfAName) {
+  const auto patterns = [](const std::string& list) {
+    return parse(with(axolotl_full(), {{"unfrozen_parameters", list}})).train_only;
+  };
+  EXPECT_EQ(patterns("[^lm_head.weight$, 'layers.4[4-9]+.mlp', 'a.+b']"),
+            (std::vector<std::string>{R"(^(?:lm_head\.weight$).*)", R"(^(?:layers\.4[4-9]+\.mlp).*)", "^(?:a.+b).*"}));
+  EXPECT_EQ(patterns("model.embed"), std::vector<std::string>{R"(^(?:model\.embed).*)"});
+  const auto refused = [](const std::string& list) {
+    return refusal(with(axolotl_full(), {{"unfrozen_parameters", list}}));
+  };
+  EXPECT_TRUE(
+      has(refused("['^model.embed_tokens.weight$[:32000]']"), "expected whole tensors: leave the rows [:32000]"));
+  EXPECT_TRUE(has(refused("['model.layers.1{1,2}']"), "expected patterns without a comma"));
+  EXPECT_TRUE(has(logged(axolotl_lora({{"unfrozen_parameters", "[^lm_head.*]"}})),
+                  "unfrozen_parameters has no effect beside adapter"));
+  EXPECT_TRUE(parse(axolotl_lora({{"unfrozen_parameters", "[^lm_head.*]"}})).train_only.empty());
+}
+
+TEST(AxolotlValues, ThatAreComputedOtherwiseAreWarnedOf) {
+  EXPECT_TRUE(has(logged(with(axolotl_full(), {{"fp8", "true"}})), "fp8 is not supported: matmuls compute in"));
+  EXPECT_FALSE(has(logged(with(axolotl_full(), {{"fp8", "false"}})), "fp8 is not supported"));
+  EXPECT_TRUE(has(logged(with(axolotl_full(), {{"tokenizer_use_mistral_common", "true"}})),
+                  "tokenizer_use_mistral_common is not supported: the model's tokenizer.json and chat template"));
+  const TrainConfig small = parse(with(axolotl_full(), {{"optimizer", "adamw_torch_4bit"}}));
+  EXPECT_EQ(small.state.moments, "int8");
+  EXPECT_TRUE(has(small.translation, "moments of 8 bits, in megatrain's own blocks; there of 4 bits"));
 }
 
 }  // namespace

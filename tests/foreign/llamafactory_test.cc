@@ -50,7 +50,7 @@ class Factory : public ChatFixture {
   }
 };
 
-TEST_F(Factory, SeventeenOfTheirExamplesHaveTheirSamplesStepsRatesAndWarmup) {
+TEST_F(Factory, NineteenOfTheirExamplesHaveTheirSamplesStepsRatesAndWarmup) {
   std::string table = fmt::format("{:38} {:>7} {:>6} {:>6} {:>6} {:>9} {:>11}\n", "file", "samples", "a step", "steps",
                                   "warmup", "lr", "lr(last)");
   int64_t compared = 0;
@@ -406,15 +406,34 @@ TEST(FactoryValues, NumbersAreThoseOfTheirYamlParser) {
                                        {"warmup_ratio", "1.5"},
                                        {"save_strategy", "best"},
                                        {"eval_strategy", "sometimes"},
-                                       {"dataset_dir", "REMOTE:some/where"},
+                                       {"dataset_dir", "ONLINE"},
                                        {"dataloader_drop_last", "true"},
                                        {"mix_strategy", "interleave_under"},
                                        {"lr_scheduler_type", "warmup_stable_decay"},
                                        {"push_to_hub", "true"},
                                        {"optim", "lion_8bit"},
-                                       {"ray_num_workers", "4"}})
+                                       {"ray_num_workers", "-4"},
+                                       {"use_packed_sequences", "true"}})
     EXPECT_TRUE(has(refusal(with(supervised(), {{key, value}})), ": " + key + " is "))
         << key << ": " << value << ": " << refusal(with(supervised(), {{key, value}}));
+}
+
+TEST(FactoryEngines, OfOthersTrainByTheRulesHereAndTheDifferenceIsWarnedOf) {
+  const auto said = [](const char* name, const char* value) { return logged(lora({{name, value}})); };
+  EXPECT_TRUE(
+      has(said("use_kt", "true"), "use_kt: KTransformers may give adapters to experts, which stay frozen here"));
+  EXPECT_TRUE(has(said("use_mca", "true"), "use_mca is of a run with Megatron: here the rules of LLaMA-Factory"));
+  EXPECT_TRUE(has(said("expert_model_parallel_size", "2"), "expert_model_parallel_size is of a run with Megatron"));
+  EXPECT_TRUE(has(said("fp8", "true"), "fp8 is not supported: matmuls compute in the format of precision"));
+  EXPECT_TRUE(has(said("ray_num_workers", "4"), "ray_num_workers is 4: there as many GPUs each take the samples"));
+  for (const char* name : {"use_kt", "use_mca", "fp8"}) EXPECT_FALSE(has(said(name, "false"), "theirs.yaml:")) << name;
+  EXPECT_FALSE(has(said("ray_num_workers", "1"), "as many GPUs"));
+}
+
+TEST(FactoryData, OfARepositoryIsReadFromADirectoryOfItsName) {
+  const Keys keys = with(supervised(), {{"dataset_dir", "REMOTE:some/where"}});
+  EXPECT_EQ(parse(keys).data.info, "some/where");
+  EXPECT_TRUE(has(logged(keys), "get it with 'hf download some/where --repo-type dataset --local-dir some/where'"));
 }
 
 TEST(FactorySaves, MayBeAPartOfTheRunOrEveryEpoch) {
@@ -464,10 +483,14 @@ TEST(FactoryV1, HasItsOwnDefaultsAndRefusals) {
                                         {"peft_config", "{name: freeze}"},
                                         {"quant_config", "{name: bnb, quantization_bit: 4}"},
                                         {"optim_config", "{name: muon}"},
-                                        {"dist_config", "{name: fsdpturbo, ep_size: 16}"},
                                         {"batching_strategy", "dynamic_batching"}})
     EXPECT_TRUE(has(refusal(with(stock, {{name, value}})), ", which megatrain does not do; ")) << name << value;
-  EXPECT_TRUE(has(refusal(with(stock, {{"cp_size", "2"}})), "several GPUs"));
+  EXPECT_TRUE(has(refusal(with(stock, {{"dp_size", "2"}})), "several GPUs"));
+  EXPECT_EQ(parse(with(stock, {{"cp_size", "2"}})).batch, 2) << "it splits a sequence";
+  const Keys experts = with(stock, {{"dist_config", "{name: fsdpturbo, ep_size: 16}"}});
+  const std::string more = "dist_config.ep_size is 16: there at least as many GPUs each take micro_batch_size samples";
+  EXPECT_TRUE(has(logged(experts), more));
+  EXPECT_FALSE(has(logged(with(experts, {{"global_batch_size", "16"}})), more));
   const std::string both = refusal(with(stock, {{"peft_config", "{name: freeze}"}, {"quant_config", "{name: bnb}"}}));
   EXPECT_TRUE(has(both, "asks for a choice of layers (freeze)") && has(both, "asks for a quantised model")) << both;
 }

@@ -54,6 +54,18 @@ TEST(Pattern, MatchesWholeNamesByTextStarsSetsAndSingleCharacters) {
     EXPECT_FALSE(matches_pattern(pattern, name)) << pattern;
 }
 
+TEST(Pattern, BehindACaretIsARegularExpressionForAWholeName) {
+  EXPECT_TRUE(matches_pattern(R"(^model\.layers\.1[0-9]+\.(self_attn|mlp)\..*)", "model.layers.12.mlp.up_proj.weight"));
+  EXPECT_TRUE(matches_pattern("^(?:lm_head\\.weight$).*", "lm_head.weight"));
+  EXPECT_FALSE(matches_pattern("^lm_head", "lm_head.weight"));
+  EXPECT_FALSE(matches_pattern("^head.*", "lm_head.weight"));
+  const auto layouts = [](const char* pattern) {
+    return trained(model_layouts(model(), DType::bf16, {.train_only = {pattern}}));
+  };
+  EXPECT_EQ(layouts("^.*\\.1\\.mlp\\.(up|down)_proj.*"),
+            (std::set<std::string>{"model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.down_proj.weight"}));
+}
+
 TEST(Freeze, OfBothListsATensorIsTrainedWhenTrainOnlyNamesItAndFreezeDoesNot) {
   EXPECT_EQ(trained(model_layouts(model(), DType::bf16,
                                   {.freeze = {"*.up_proj.*"}, .train_only = {"*.1.mlp.*", "lm_head.*"}})),
@@ -81,6 +93,8 @@ TEST(Freeze, RefusesWhatMatchesNothingAndWhatLeavesNothingToTrain) {
   refused({.freeze = {"lm_head.*"}, .train_only = {"lm_head.*"}}, {"no tensor to train"});
   refused({.freeze = {"model.layers.[0-9"}}, {"model.layers.[0-9", "]"});
   refused({.freeze = {"model.layers.[].*"}}, {"[0-9]"});
+  refused({.train_only = {"^layers.*"}}, {"train_only", "^layers.*", "it has tensors such as"});
+  refused({.train_only = {"^(model.*"}}, {"train_only", "^(model.*", "no regular expression"});
 }
 
 TEST(FrozenLayout, GradientAndMomentsHoldTheTrainedTensorsAloneAndWeightsAllOfThem) {

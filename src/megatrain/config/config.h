@@ -103,6 +103,7 @@ struct TrainConfig {
   };
   struct Moe {                       // mixtures of experts
     std::optional<double> aux_loss;  // none: as in config.json
+    bool aux_loss_of_model = false;  // with none: its coefficient, even without output_router_logits
     double z_loss = 0;
     bool operator==(const Moe&) const = default;
   };

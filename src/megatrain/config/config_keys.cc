@@ -242,8 +242,9 @@ std::vector<ConfigKey> moe_keys() {
   return {
       coefficient_key("moe.aux_loss", "router_aux_loss_coef aux_loss_coef router.aux_loss", 1000,
                       "Coefficient of the loss that balances the experts of the whole step; 0: off. auto: "
-                      "router_aux_loss_coef of config.json where it says output_router_logits, else 0.",
-                      MEGATRAIN_FIELD(moe.aux_loss)),
+                      "router_aux_loss_coef of config.json where it says output_router_logits, else 0; model: that of "
+                      "config.json in any case.",
+                      MEGATRAIN_FIELD(moe.aux_loss), MEGATRAIN_FIELD(moe.aux_loss_of_model)),
       real_key("moe.z_loss", "router_z_loss_coef z_loss_coef moe_z_loss_coef router.z_loss", {0, 1000},
                "Coefficient of the mean squared log-sum-exp of the router's logits; 0: off.",
                MEGATRAIN_FIELD(moe.z_loss)),

@@ -251,21 +251,23 @@ ConfigKey budget_key(const char* name, const char* other_names, const char* help
 }
 
 ConfigKey coefficient_key(const char* name, const char* other_names, double most, const char* help,
-                          ConfigField<std::optional<double>> field) {
+                          ConfigField<std::optional<double>> field, ConfigField<bool> of_model) {
   return {.name = name,
           .other_names = other_names,
-          .accepts = fmt::format("auto or a number from 0 to {}", most),
+          .accepts = fmt::format("auto, model or a number from 0 to {}", most),
           .help = help,
           .read =
-              [field, most](TrainConfig& config, const ConfigText& value) {
+              [field, of_model, most](TrainConfig& config, const ConfigText& value) {
                 field(config).reset();
-                if (value.text == "auto" && !value.null) return true;
+                of_model(config) = value.text == "model" && !value.null;
+                if (of_model(config) || (value.text == "auto" && !value.null)) return true;
                 return !value.null && read_number(value.text, field(config).emplace()) && *field(config) >= 0 &&
                        *field(config) <= most;
               },
           .write =
-              [field](const TrainConfig& config) {
-                return value_of(field, config) ? fmt::format("{}", *value_of(field, config)) : std::string("auto");
+              [field, of_model](const TrainConfig& config) {
+                const std::string none = value_of(of_model, config) ? "model" : "auto";
+                return value_of(field, config) ? fmt::format("{}", *value_of(field, config)) : none;
               }};
 }
 

@@ -80,9 +80,9 @@ ConfigKey every_key(const char* name, const char* other_names, int64_t most, con
 ConfigKey budget_key(const char* name, const char* other_names, const char* help,
                      ConfigField<std::optional<int64_t>> field);
 
-// A number from 0 to `most`; "auto" is none.
+// A number from 0 to `most`; "auto" is none, and "model" is none with `of_model`.
 ConfigKey coefficient_key(const char* name, const char* other_names, double most, const char* help,
-                          ConfigField<std::optional<double>> field);
+                          ConfigField<std::optional<double>> field, ConfigField<bool> of_model);
 
 // Patterns over tensor names; null and "none" mean no pattern.
 ConfigKey patterns_key(const char* name, const char* other_names, const char* help,

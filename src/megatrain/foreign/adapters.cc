@@ -199,11 +199,14 @@ bool axolotl_no_lora(const ForeignKeys& given) { return !axolotl_lora(given); }
 
 void refuse_unread_lora(const ForeignTrainer& trainer, const ForeignKeys& given) {
   for (const auto& [name, value] : given) {
-    const bool of_lora = std::any_of(
-        trainer.parameters.begin(), trainer.parameters.end(),
-        [&](const MethodParameter& each) { return std::string(each.of) == "LoRA" && matches(each.name, name); });
+    const bool of_lora = std::any_of(trainer.parameters.begin(), trainer.parameters.end(),
+                                     [&, &name = name](const MethodParameter& each) {
+                                       return std::string(each.of) == "LoRA" && matches(each.name, name);
+                                     });
     if (of_lora && is_on(value) && !among(trainer.ruled, name) && !find_idle(trainer, name))
-      refuse_method(name, value, "another form of LoRA", "leave the key out");
+      refuse_method(name, value,
+                    matches("lora_target_parameters", name) ? "adapters of experts" : "another form of LoRA",
+                    "leave the key out");
   }
 }
 
@@ -244,12 +247,8 @@ void axolotl_adapter(ForeignReader& r) {
   r.idle("adapter", "the weights are frozen, and adapters are trained");
   for (const char* name : {"load_in_4bit", "load_in_8bit", "quantize_moe_experts", "bnb_config_kwargs"})
     base_of(r, name);
-  r.attempt([&] {
-    if (r.flag("lora_fan_in_fan_out"))
-      fail_config(fmt::format("{}: lora_fan_in_fan_out is true, expected false: no weight is stored transposed",
-                              r.find("lora_fan_in_fan_out")->where));
-    r.idle("lora_fan_in_fan_out", "no weight is stored transposed");
-  });
+  // PEFT switches it off for linear layers.
+  r.idle("lora_fan_in_fan_out", "no weight is stored transposed");
   const Foreign* directory = r.find("lora_model_dir");
   if (directory)
     r.add("lora_model_dir", "", "model.adapter", directory->text);

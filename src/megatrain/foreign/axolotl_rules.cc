@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "megatrain/base/among.h"
 #include "megatrain/base/error.h"
 #include "megatrain/foreign/adapters.h"
 #include "megatrain/foreign/axolotl_data.h"
@@ -166,8 +167,13 @@ void axolotl_warmup(ForeignReader& r) {
   if (hf_schedule_name(r, "lr_scheduler", "cosine") == "constant") {
     r.add(name, "0.03", "optim.warmup", "0", "constant has no warmup; constant_with_warmup has");
   } else if (steps) {
-    const int64_t whole = std::stoll(foreign_whole(name, *steps));
-    r.add(name, "", "optim.warmup", std::to_string(whole == 1 ? 2 : whole), whole == 1 ? "one step is two there" : "");
+    const double part_of = foreign_double(name, *steps);
+    const bool fraction = part_of > 0 && part_of < 1;  // as transformers reads it
+    const int64_t whole = fraction ? 0 : std::stoll(foreign_whole(name, *steps));
+    r.add(name, "", "optim.warmup", fraction ? foreign_number(name, *steps) : std::to_string(whole == 1 ? 2 : whole),
+          fraction     ? "a part of the run"
+          : whole == 1 ? "one step is two there"
+                       : "");
   } else {
     r.add(name, "0.03", "optim.warmup", fmt::format("{}", ratio));
     if (!part) r.rule("(warmup that is not given)", "optim.warmup_most", "100");
@@ -306,7 +312,7 @@ void tokenizer(ForeignReader& r) {
                               : kOwnTemplate);
 }
 
-// Kernel plugins have no effect here; others are methods that megatrain does not have.
+// Plugins of kernels and of several GPUs have no effect here; others are methods that megatrain does not have.
 void plugins(ForeignReader& r) {
   const Foreign* given = r.find("plugins");
   if (!given) return r.idle("plugins", "there are none");
@@ -316,8 +322,9 @@ void plugins(ForeignReader& r) {
   for (const ForeignItem& item : items) {
     const std::string path = item.entries.count("") ? item.entries.at("") : "?";
     const std::string name = path.substr(path.rfind('.') + 1);
-    if (name != "CutCrossEntropyPlugin" && name != "LigerPlugin" && name != "KernelsPlugin" && name != "SwanLabPlugin")
-      other.push_back(name);
+    constexpr const char* kWithoutEffect[] = {"CutCrossEntropyPlugin", "LigerPlugin", "KernelsPlugin", "SwanLabPlugin",
+                                              "ExpertParallelPlugin"};
+    if (!among(kWithoutEffect, name)) other.push_back(name);
   }
   if (!other.empty())
     fail_config(fmt::format("{}: plugins asks for {}, which megatrain does not do; leave it out", given->where,
@@ -345,15 +352,77 @@ void warnings(ForeignReader& r) {
     r.add("loss_watchdog_threshold", "", "", "", "only a loss that is infinite or NaN ends the run").warning =
         "loss_watchdog_threshold is not supported: only a loss that is infinite or NaN ends the run";
   r.idle("loss_watchdog_patience", "it is of loss_watchdog_threshold");
+  if (r.flag("tokenizer_use_mistral_common"))
+    r.differs("tokenizer_use_mistral_common", kModel,
+              "tokenizer_use_mistral_common is not supported: the model's tokenizer.json and chat template are used; "
+              "'megatrain inspect data' shows their text");
+  else
+    r.idle("tokenizer_use_mistral_common", kModel);
+}
+
+// The only entry of the model's configuration that changes no weight: it turns the loss that balances the experts on.
+void model_overrides(ForeignReader& r, const char* name) {
+  const Foreign* given = r.find(name);
+  if (!given || !is_on(*given)) return r.idle(name, kModel);
+  for (const auto& [entry, value] : given->entries)
+    if (entry != "output_router_logits")
+      fail_config(
+          fmt::format("{}: {} has {}, which megatrain does not override; change the model's config.json instead",
+                      given->where, name, entry));
+  if (given->entries.empty())
+    fail_config(fmt::format("{}: {} is '{}', expected a mapping", given->where, name, given->text));
+  const auto& [entry, value] = *given->entries.begin();
+  const bool on = foreign_flag(entry, {.text = value, .where = given->where});
+  r.add(
+       name, "", "moe.aux_loss", on ? "model" : "0",
+       on ? "the loss that balances the experts, times router_aux_loss_coef" : "without the loss that balances experts")
+      .theirs = fmt::format("{}: {{{}: {}}}", name, entry, value);
+}
+
+// There, a regular expression matches the beginning of a name, each dot is a dot unless a plus follows it, and numbers
+// in brackets at the end ("[:32000]") are rows.
+std::string axolotl_pattern(const std::string& given, const std::string& where) {
+  const size_t open = given.rfind('[');
+  const bool rows = given.ends_with(']') && open != std::string::npos &&
+                    given.find_first_not_of("0123456789:", open + 1) == given.size() - 1;
+  if (rows)
+    fail_config(fmt::format("{}: unfrozen_parameters has '{}', expected whole tensors: leave the rows {} out", where,
+                            given, given.substr(open)));
+  if (given.find(',') != std::string::npos)
+    fail_config(fmt::format("{}: unfrozen_parameters has '{}', expected patterns without a comma", where, given));
+  std::string pattern;
+  for (size_t i = given.starts_with('^') ? 1 : 0; i < given.size(); ++i) {
+    const bool dot = given[i] == '.' && (i + 1 == given.size() || given[i + 1] != '+');
+    if (dot && !(i > 0 && given[i - 1] == '\\')) pattern += '\\';
+    pattern += given[i];
+  }
+  return fmt::format("^(?:{}).*", pattern);
+}
+
+void axolotl_trained(ForeignReader& r) {
+  const Foreign* given = r.find("unfrozen_parameters");
+  if (!given || !is_on(*given)) return r.idle("unfrozen_parameters", "nothing else is frozen");
+  if (axolotl_lora(r.given()))
+    return r.differs("unfrozen_parameters", "the adapters are trained",
+                     "unfrozen_parameters has no effect beside adapter: the weights are frozen, and the adapters and "
+                     "lora_modules_to_save are trained");
+  std::vector<std::string> patterns;
+  for (const ForeignItem& item : given->items) patterns.push_back(axolotl_pattern(item.entries.at(""), item.where));
+  if (patterns.empty()) patterns.push_back(axolotl_pattern(given->text, given->where));
+  r.add("unfrozen_parameters", "", "train_only", fmt::format("{}", fmt::join(patterns, ",")),
+        "names are those of the model's files");
 }
 
 }  // namespace
 
 void axolotl_rules(ForeignReader& r) {
-  for (void (*each)(ForeignReader&) : {datasets, axolotl_packing, axolotl_masks, axolotl_batch, axolotl_length,
-                                       schedule, axolotl_warmup, axolotl_precision, axolotl_adapter, axolotl_saves,
-                                       axolotl_evaluations, tokenizer, plugins, axolotl_resume, warnings})
+  for (void (*each)(ForeignReader&) :
+       {datasets, axolotl_packing, axolotl_masks, axolotl_batch, axolotl_length, schedule, axolotl_warmup,
+        axolotl_precision, hf_fp8, axolotl_adapter, axolotl_trained, axolotl_saves, axolotl_evaluations, tokenizer,
+        plugins, axolotl_resume, warnings})
     r.attempt([&] { each(r); });
+  for (const char* name : {"model_config", "overrides_of_model_config"}) r.attempt([&] { model_overrides(r, name); });
+  r.attempt([&] { hf_replicas(r, {"dp_shard_size", "dp_replicate_size", "expert_parallel_size", "ray_num_workers"}); });
   r.attempt([&] { hf_optimizer(r, "optimizer"); });
   check_deepspeed(r, "micro_batch_size", 1);
   r.attempt([&] {

@@ -87,13 +87,14 @@ constexpr ForeignIdle kTrainerIdle[] = {
 
 struct Optimizer {
   const char* name;
-  bool small;  // 8-bit moments
+  bool small;  // moments of 8 or 4 bits
 };
 constexpr Optimizer kOptimizers[] = {
     {"adamw_torch", false},       {"adamw_torch_fused", false}, {"adamw", false},
     {"adamw_hf", false},          {"adamw_apex_fused", false},  {"paged_adamw", false},
     {"paged_adamw_32bit", false}, {"adamw_8bit", true},         {"adamw_bnb_8bit", true},
     {"adamw_torch_8bit", true},   {"paged_adamw_8bit", true},   {"ao_adamw_8bit", true},
+    {"adamw_torch_4bit", true},   {"ao_adamw_4bit", true},
 };
 
 const std::map<std::string, std::string>& schedules() {
@@ -156,7 +157,9 @@ void hf_optimizer(ForeignReader& reader, const char* key) {
                     "the like in the section optim",
                     value->where, foreign_key_name(key), value->text));
   if (found->small)
-    reader.add(key, "", "state.moments", "int8", "moments of 8 bits, in megatrain's own blocks");
+    reader.add(key, "", "state.moments", "int8",
+               fmt::format("moments of 8 bits, in megatrain's own blocks{}",
+                           value->text.ends_with("4bit") ? "; there of 4 bits" : ""));
   else
     reader.idle(key, "AdamW in fp32");
 }
@@ -242,6 +245,26 @@ void hf_resume(ForeignReader& reader) {
   const bool on = foreign_flag("resume_from_checkpoint", *value);
   reader.add("resume_from_checkpoint", "", "resume", on ? "true" : "false",
              on ? "from the newest checkpoint of run_dir" : "");
+}
+
+void hf_replicas(ForeignReader& reader, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const int64_t gpus = reader.find(name) ? reader.count(name, 1) : 1;
+    if (gpus == 1)
+      reader.idle(name, kOneProcess);
+    else
+      reader.differs(name, kOneProcess,
+                     fmt::format("{} is {}: there as many GPUs each take the samples of a step, here a step has those "
+                                 "of one GPU; for a step as there, multiply gradient_accumulation_steps by {}",
+                                 name, gpus, gpus));
+  }
+}
+
+void hf_fp8(ForeignReader& reader) {
+  if (reader.flag("fp8"))
+    reader.differs("fp8", kNotFp8, "fp8 is not supported: matmuls compute in the format of precision");
+  else
+    reader.idle("fp8", kNotFp8);
 }
 
 }  // namespace megatrain

@@ -1,6 +1,7 @@
 // Keys and rules of the Hugging Face trainer (transformers' TrainingArguments), which other trainers pass on to it.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string>
 
@@ -40,5 +41,10 @@ void hf_held_out(const ForeignReader& reader, const char* key);
 void hf_seed(ForeignReader& reader);
 
 void hf_resume(ForeignReader& reader);
+
+// Keys that say how many GPUs take samples of their own. Those of one GPU make a step here, which a warning says.
+void hf_replicas(ForeignReader& reader, std::initializer_list<const char*> names);
+// Matmuls in fp8 are computed in the format of precision here, which a warning says.
+void hf_fp8(ForeignReader& reader);
 
 }  // namespace megatrain

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,17 +12,35 @@
 #include "megatrain/foreign/deepspeed.h"
 #include "megatrain/foreign/hf_trainer.h"
 #include "megatrain/foreign/llamafactory_templates.h"
+#include "megatrain/foreign/sentences.h"
 
 namespace megatrain {
 namespace {
 
-void data(ForeignReader& r) {
+void dataset_directory(ForeignReader& r) {
+  if (!r.is_given("dataset_dir") && !r.theirs()) return;
   const Foreign* directory = r.find("dataset_dir");
-  if (directory && (directory->text == "ONLINE" || directory->text.starts_with("REMOTE:")))
+  if (!directory && r.is_given("dataset_dir"))
+    fail_config(fmt::format("{}: dataset_dir is null, expected a value; leave the line out for the default",
+                            r.given().at("dataset_dir").where));
+  if (directory && directory->text == "ONLINE")
     fail_config(
         fmt::format("{}: dataset_dir is '{}', but nothing is downloaded; expected a directory with a "
                     "dataset_info.json",
                     directory->where, directory->text));
+  const std::string remote = "REMOTE:", folder = directory ? directory->text : "data";
+  if (folder.starts_with(remote)) {
+    const std::string name = folder.substr(remote.size());
+    r.add("dataset_dir", "", "data.info", name, "a directory here: nothing is downloaded").warning = fmt::format(
+        "nothing is downloaded: dataset_dir is read from the directory {0}; get it with 'hf download {0} "
+        "--repo-type dataset --local-dir {0}'",
+        name);
+  } else {
+    r.add("dataset_dir", "data", "data.info", folder);
+  }
+}
+
+void data(ForeignReader& r) {
   r.attempt([&] { hf_held_out(r, "val_size"); });
   const Foreign* most = r.find("max_samples");
   if (most && foreign_whole("max_samples", *most) == "0")
@@ -192,17 +211,40 @@ void llamafactory_evaluations(ForeignReader& r) {
   r.idle("logging_steps", why);
 }
 
+// Other engines than PyTorch's, which train the same. What they do otherwise is said.
+void engines(ForeignReader& r) {
+  if (r.flag("use_kt"))
+    r.differs("use_kt", kPlan,
+              "use_kt: KTransformers may give adapters to experts, which stay frozen here; weights in int8 or int4 are "
+              "read as bf16");
+  else
+    r.idle("use_kt", "it is switched off");
+  constexpr const char* kMegatron[] = {"use_mca", "use_megatron_bridge", "tensor_model_parallel_size",
+                                       "pipeline_model_parallel_size", "expert_model_parallel_size"};
+  bool warned = false;
+  for (const char* name : kMegatron) {
+    if (!r.find(name) || !is_on(*r.find(name)) || std::exchange(warned, true))
+      r.idle(name, "there is one GPU, and no Megatron");
+    else
+      r.differs(
+          name, "there is one GPU, and no Megatron",
+          fmt::format("{} is of a run with Megatron: here the rules of LLaMA-Factory without Megatron apply", name));
+  }
+}
+
 }  // namespace
 
 void llamafactory_rules(ForeignReader& r) {
   method(r);
   for (void (*each)(ForeignReader&) :
-       {data, llamafactory_packing, llamafactory_masks, llamafactory_batch, llamafactory_length, llamafactory_warmup,
-        llamafactory_precision, llamafactory_adapter, llamafactory_saves, llamafactory_evaluations})
+       {dataset_directory, data, llamafactory_packing, llamafactory_masks, llamafactory_batch, llamafactory_length,
+        llamafactory_warmup, llamafactory_precision, hf_fp8, llamafactory_adapter, engines, llamafactory_saves,
+        llamafactory_evaluations})
     r.attempt([&] { each(r); });
   r.attempt([&] { hf_optimizer(r, "optim_type"); });
   r.attempt([&] { hf_schedule(r, "lr_scheduler_type", "linear", "5e-5"); });
   r.attempt([&] { hf_resume(r); });
+  r.attempt([&] { hf_replicas(r, {"ray_num_workers"}); });
   check_deepspeed(r, "per_device_train_batch_size", 8);
   r.attempt([&] { check_factory_template(r); });
   if (!r.theirs()) return;

@@ -40,7 +40,7 @@ constexpr ForeignIdle kV1Idle[] = {
     {"batching_workers", nullptr, kTokenising},
     {"dist_timeout", nullptr, kOneProcess},
     {"dp_size", "1 null", kGpus},
-    {"cp_size", "1 null", kGpus},
+    {"cp_size", nullptr, kSplit},
     {"cp_mode", nullptr, kOneProcess},
     {"mp_replicate_size", "1 null", kGpus},
     {"mp_shard_size", nullptr, kOneProcess},
@@ -86,11 +86,6 @@ void refuse_plugins(const ForeignTrainer&, const ForeignKeys& given) {
            "all weights are trained, which are bf16 or fp32: leave the section out, or give peft_config: {name: lora}");
   if (const Foreign* optim = on("optim_config"); optim && name_in(*optim) == "muon")
     refuse("optim_config", {.text = "muon", .where = optim->where}, "Muon", kAdamW);
-  const Foreign* dist = on("dist_config");
-  for (const char* const size : {"ep_size", "tp_size", "pp_size"})
-    if (dist && dist->entries.count(size) && dist->entries.at(size) != "1")
-      refuse(fmt::format("dist_config.{}", size), {.text = dist->entries.at(size), .where = dist->where},
-             "several GPUs", kOneGpu);
   if (!refused.empty()) fail_config(fmt::format("{}", fmt::join(refused, ". Also: ")));
 }
 
@@ -186,6 +181,18 @@ void v1_adapter(ForeignReader& r) {
                               name, value.dump()));
 }
 
+// Experts are spread over GPUs that each take samples of their own, which is the default of global_batch_size there.
+void v1_gpus(ForeignReader& r) {
+  const Foreign* dist = r.find("dist_config");
+  const std::string gpus = dist && dist->entries.count("ep_size") ? dist->entries.at("ep_size") : "1";
+  if (gpus == "1" || r.find("global_batch_size")) return r.idle("dist_config", kPlan);
+  r.differs(
+      "dist_config", kPlan,
+      fmt::format("dist_config.ep_size is {}: there at least as many GPUs each take micro_batch_size samples of a "
+                  "step, here one does; global_batch_size sets the samples of a step",
+                  gpus));
+}
+
 void rules(ForeignReader& r) {
   for (void (*each)(ForeignReader&) : {v1_batch, v1_length, v1_saves, v1_resume, v1_adapter})
     r.attempt([&] { each(r); });
@@ -194,7 +201,7 @@ void rules(ForeignReader& r) {
     r.add("bf16", "true", "precision", half ? "bf16" : "fp32", "weights and their state stay fp32");
   });
   r.idle("quant_config", "the base is not quantised: it stays in the format of precision, frozen and streamed");
-  r.idle("dist_config", kPlan);
+  v1_gpus(r);
   r.attempt([&] {
     if (const Foreign* optim = r.find("optim_config"))
       fail_config(fmt::format("{}: optim_config is '{}', expected none: AdamW, with the settings of the section optim",

@@ -44,6 +44,8 @@ class ForeignReader {
                    std::string note = "");
   // If the key is given, records why it has no effect.
   void idle(const std::string& name, const std::string& why);
+  // Records that the key has no effect, and warns of what is different from there.
+  void differs(const std::string& name, const std::string& why, std::string warning);
   // Records a rule of theirs that no key expresses.
   void rule(const char* theirs, const char* key, const char* text, const char* note = "");
   // Refuses values other than `accepted`, and records why those have no effect.

@@ -11,6 +11,9 @@ inline constexpr const char* kTokenising = "tokenising is parallel and cached by
 inline constexpr const char* kShuffledWhole = "datasets are tokenised in bounded memory, and shuffled whole";
 inline constexpr const char* kOneProcess = "there is one process and one GPU";
 inline constexpr const char* kGpus = "that trainer uses several GPUs; here one process trains on one GPU";
+inline constexpr const char* kSplit =
+    "it splits a step over GPUs, which changes no result; here one GPU computes all of it";
+inline constexpr const char* kNotFp8 = "matmuls compute in the format of precision, not in fp8";
 inline constexpr const char* kLogged = "every step is logged, to metrics.jsonl and TensorBoard files too";
 inline constexpr const char* kMicroBatches = "evaluation runs in the training's micro-batches";
 inline constexpr const char* kNoNetwork = "nothing is uploaded or downloaded";

@@ -18,9 +18,10 @@ std::vector<Translation> ForeignReader::run(std::vector<std::string>& problems) 
     for (const RenamedKey& each : list) attempt([&] { rename(each); });
   trainer_.rules(*this);
   for (const auto& [name, value] : given_) {
+    if (is_translated(name)) continue;
     if (const ForeignIdle* row = find_idle(trainer_, name))
       attempt([&, &name = name, &value = value] { idle(name, idle_note(*row, name, value)); });
-    else if (const std::string note = method_note(trainer_, name); !note.empty() && !is_translated(name))
+    else if (const std::string note = method_note(trainer_, name); !note.empty())
       idle(name, note);
   }
   problems = std::move(problems_);
@@ -89,6 +90,10 @@ const Translation* ForeignReader::translated(const char* key) const {
 
 void ForeignReader::idle(const std::string& name, const std::string& why) {
   if (is_given(name.c_str())) add(name, "", "", "", why);
+}
+
+void ForeignReader::differs(const std::string& name, const std::string& why, std::string warning) {
+  add(name, "", "", "", why).warning = std::move(warning);
 }
 
 void ForeignReader::rule(const char* theirs, const char* key, const char* text, const char* note) {

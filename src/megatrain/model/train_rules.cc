@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <bitset>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/module_pattern.h"
 
 namespace megatrain {
 
@@ -73,6 +75,26 @@ bool matches(const std::vector<Glyph>& pattern, const std::string& name) {
                      [](const Glyph& glyph) { return glyph.any_text; });
 }
 
+class NamePattern {
+ public:
+  NamePattern(const std::string& text, const std::string& key) {
+    if (text.starts_with('^'))
+      expression_.emplace(text, key);
+    else
+      glyphs_ = read_pattern(text);
+  }
+
+  bool matches(const std::string& name) const {
+    return expression_ ? expression_->matches(name) : megatrain::matches(glyphs_, name);
+  }
+  // Empty for a regular expression.
+  const std::vector<Glyph>& glyphs() const { return glyphs_; }
+
+ private:
+  std::vector<Glyph> glyphs_;
+  std::optional<ModulePattern> expression_;
+};
+
 // The edit distance: the fewest characters of the name to change, add or drop so that it matches.
 int64_t edits(const std::vector<Glyph>& pattern, const std::string& name) {
   std::vector<int64_t> row(name.size() + 1);  // distance of the glyphs so far to each prefix of the name
@@ -90,25 +112,28 @@ int64_t edits(const std::vector<Glyph>& pattern, const std::string& name) {
   return row.back();
 }
 
-[[noreturn]] void fail_unmatched(const char* key, const std::string& text, const std::vector<Glyph>& pattern,
+[[noreturn]] void fail_unmatched(const char* key, const std::string& text, const NamePattern& pattern,
                                  const std::vector<LayerLayout>& layouts, bool tied) {
   std::vector<std::pair<int64_t, std::string>> names;
   for (const LayerLayout& layout : layouts) {
-    for (const TensorSpec& tensor : layout.tensors) names.emplace_back(edits(pattern, tensor.name), tensor.name);
+    for (const TensorSpec& tensor : layout.tensors)
+      names.emplace_back(edits(pattern.glyphs(), tensor.name), tensor.name);
   }
   std::stable_sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> nearest;
   for (size_t i = 0; i < std::min<size_t>(3, names.size()); ++i) nearest.push_back(names[i].second);
-  const bool head = tied && matches(pattern, "lm_head.weight");
-  fail_config(fmt::format("{}: the pattern '{}' matches no tensor of the model; {}", key, text,
-                          head ? "its output matrix is tied: name model.embed_tokens.weight"
-                               : fmt::format("near it are {}", fmt::join(nearest, ", "))));
+  const bool head = tied && pattern.matches("lm_head.weight");
+  fail_config(
+      fmt::format("{}: the pattern '{}' matches no tensor of the model; {}", key, text,
+                  head ? "its output matrix is tied: name model.embed_tokens.weight"
+                       : fmt::format("{} {}", pattern.glyphs().empty() ? "it has tensors such as" : "near it are",
+                                     fmt::join(nearest, ", "))));
 }
 
 }  // namespace
 
 bool matches_pattern(const std::string& pattern, const std::string& name) {
-  return matches(read_pattern(pattern), name);
+  return NamePattern(pattern, "a pattern").matches(name);
 }
 
 std::vector<LayerLayout> freeze_tensors(std::vector<LayerLayout> layouts, const TrainRules& rules, bool tied) {
@@ -124,11 +149,11 @@ std::vector<LayerLayout> freeze_tensors(std::vector<LayerLayout> layouts, const 
   }
   const auto apply = [&](const char* key, const std::vector<std::string>& patterns, bool trainable) {
     for (const std::string& text : patterns) {
-      const std::vector<Glyph> pattern = read_pattern(text);
+      const NamePattern pattern(text, key);
       bool matched = false;
       for (LayerLayout& layout : layouts) {
         for (TensorSpec& tensor : layout.tensors) {
-          if (!matches(pattern, tensor.name)) continue;
+          if (!pattern.matches(tensor.name)) continue;
           tensor.trainable = trainable;
           matched = true;
         }

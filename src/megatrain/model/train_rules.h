@@ -1,6 +1,7 @@
 // What of a model is trained: adapters, or its tensors by patterns over their Hugging Face names.
 //
-// A pattern matches a whole name: `*` any text, `?` one character, `[0-9]` one of a set, `[!0-9]` one outside it.
+// A pattern matches a whole name: `*` any text, `?` one character, `[0-9]` one of a set, `[!0-9]` one outside it. One
+// that begins with `^` is a regular expression for a whole name.
 #pragma once
 
 #include <string>
@@ -18,7 +19,7 @@ struct TrainRules {
   bool operator==(const TrainRules&) const = default;
 };
 
-// Throws Error(bad_config) for a '[' that no ']' closes.
+// Throws Error(bad_config) for a '[' that no ']' closes, and for what is no regular expression behind a '^'.
 bool matches_pattern(const std::string& pattern, const std::string& name);
 
 // The layouts with the frozen tensors marked. Throws Error(bad_config) if a pattern matches no tensor, naming the

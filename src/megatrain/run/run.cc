@@ -145,10 +145,11 @@ class Run {
 
   void say_router_losses() const {
     if (const RouterLosses losses = router_losses(config_, source_.config); losses.from_model)
-      log_info(
-          fmt::format("config.json: 'output_router_logits' is true, so the loss that balances the experts is added, "
-                      "times its 'router_aux_loss_coef', {}; moe.aux_loss: 0 trains without it",
-                      losses.aux));
+      log_info(fmt::format(
+          "{}, so the loss that balances the experts is added, times the 'router_aux_loss_coef' of "
+          "config.json, {}; moe.aux_loss: 0 trains without it",
+          config_.moe.aux_loss_of_model ? "moe.aux_loss is model" : "config.json: 'output_router_logits' is true",
+          losses.aux));
   }
 
   // Finds the checkpoint to resume from.

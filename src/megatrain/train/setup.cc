@@ -147,7 +147,11 @@ RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model) 
       fail_config(fmt::format("{} is {}, but this {} has no layer with experts; leave it out", config.names(key), value,
                               model.architecture));
   }
-  const bool from_model = any && !config.moe.aux_loss && experts.aux_in_loss && experts.aux_coef > 0;
+  if (config.moe.aux_loss_of_model && !any)
+    fail_config(fmt::format("{} is model, but this {} has no layer with experts; leave it out",
+                            config.names("moe.aux_loss"), model.architecture));
+  const bool asked = experts.aux_in_loss || config.moe.aux_loss_of_model;
+  const bool from_model = any && !config.moe.aux_loss && asked && experts.aux_coef > 0;
   return {.aux = from_model ? experts.aux_coef : given, .z = config.moe.z_loss, .from_model = from_model};
 }
 
