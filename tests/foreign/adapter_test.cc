@@ -221,6 +221,17 @@ TEST(AxolotlAdapter, KernelsAndLoadingHaveNoEffect) {
   EXPECT_EQ(of_axolotl({{"peft_init_lora_weights", "gaussian"}}).init, "gaussian");
 }
 
+TEST(AxolotlAdapter, ParametersOfExpertsHaveAdaptersWithOrWithoutModules) {
+  const Keys experts = {{"lora_target_parameters", "[mlp.experts.gate_up_proj, mlp.experts.down_proj]"}};
+  const std::vector<std::string> both = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+  EXPECT_EQ(parse(axolotl_lora(experts)).adapter.target_parameters, both);
+  EXPECT_EQ(parse(axolotl_lora(experts)).adapter.targets, std::vector<std::string>{"all-linear"});
+  Keys alone = experts;
+  alone.emplace_back("lora_target_linear", "false");
+  EXPECT_EQ(parse(axolotl_lora(alone)).adapter.target_parameters, both);
+  EXPECT_TRUE(parse(axolotl_lora(alone)).adapter.targets.empty());
+}
+
 TEST(AxolotlAdapter, WhatWouldBeIgnoredIsRefusedByName) {
   for (const auto& [name, value] : Keys{{"peft_init_lora_weights", "pissa"},
                                         {"peft_init_lora_weights", "false"},
@@ -228,8 +239,7 @@ TEST(AxolotlAdapter, WhatWouldBeIgnoredIsRefusedByName) {
                                         {"adapter", "boft"}})
     EXPECT_TRUE(has(refusal(axolotl_lora({{name, value}})), ": " + name + " is "))
         << refusal(axolotl_lora({{name, value}}));
-  for (const auto& [name, value] : Keys{{"lora_target_parameters", "[experts]"},
-                                        {"peft_trainable_token_indices", "[7]"},
+  for (const auto& [name, value] : Keys{{"peft_trainable_token_indices", "[7]"},
                                         {"loraplus_lr_embedding", "1e-6"},
                                         {"relora", "true"},
                                         {"peft_use_dora", "true"}})

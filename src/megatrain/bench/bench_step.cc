@@ -26,6 +26,7 @@
 #include "megatrain/plan/estimate.h"
 #include "megatrain/run/metrics.h"
 #include "megatrain/store/pieces.h"
+#include "megatrain/tensor/mxfp4.h"
 #include "megatrain/train/optim_settings.h"
 #include "megatrain/train/state_files.h"
 
@@ -64,16 +65,23 @@ Batch random_batch(const TrainConfig& config, int64_t vocab, int64_t step) {
   return batch;
 }
 
-// Fills weights with random numbers at memory speed: one table is drawn, and each piece of a tensor copies a different
-// part of it.
-void fill_with_random_weights(Session& session) {
+// Two pieces of random numbers, as a source packs them.
+std::vector<float> random_table(Session& session, WeightPacking packing) {
   std::vector<float> table(2 * kPiece);
-  const TensorSpec drawn{.name = "bench", .rows = 2, .cols = kPiece};
+  const TensorSpec drawn{.name = "bench", .rows = 2, .cols = kPiece, .packing = packing};
   const TrainConfig& config = session.config();
   constexpr int64_t kPart = kPiece / 64;
   parallel_for(static_cast<int>(config.threads), std::ssize(table) / kPart, [&](int64_t part) {
     init_tensor(session.model(), drawn, config.seed, part * kPart, kPart, table.data() + part * kPart);
   });
+  return table;
+}
+
+// Fills weights with random numbers at memory speed: each piece of a tensor copies a different part of one table.
+void fill_with_random_weights(Session& session) {
+  const std::vector<float> plain = random_table(session, WeightPacking::none),
+                           packed = random_table(session, WeightPacking::mxfp4);
+  const TrainConfig& config = session.config();
   for_pieces(session.trainer().records(), static_cast<int>(config.threads), "drawing random weights",
              [&](const TensorPiece& piece, float* scratch) {
                const TensorSpec& tensor = *piece.tensor;
@@ -85,7 +93,8 @@ void fill_with_random_weights(Session& session) {
                } else {
                  const uint64_t place = random_below(config.seed, tensor.name_hash(),
                                                      static_cast<uint64_t>(piece.begin), static_cast<uint64_t>(kPiece));
-                 values = table.data() + place;
+                 values = tensor.packing == WeightPacking::mxfp4 ? packed.data() + place / kMxfp4Block * kMxfp4Block
+                                                                 : plain.data() + place;
                }
                if (tensor.exact) {  // as if loaded from a bf16 file
                  std::transform(values, values + piece.count, scratch, [](float x) { return to_float(to_bf16(x)); });

@@ -22,6 +22,7 @@ constexpr const char* kAxolotlSettings[] = {"lora_r",
                                             "lora_dropout",
                                             "lora_target_linear",
                                             "lora_target_modules",
+                                            "lora_target_parameters",
                                             "lora_modules_to_save",
                                             "peft_use_rslora",
                                             "peft_init_lora_weights",
@@ -89,8 +90,13 @@ std::string modules_in_layers(const Foreign& modules, const Foreign& layers) {
 
 void axolotl_targets(ForeignReader& r) {
   const Foreign *modules = r.find("lora_target_modules"), *layers = r.find("peft_layers_to_transform");
+  const Foreign* parameters = r.find("lora_target_parameters");
   const bool linear = r.flag("lora_target_linear"), some = layers && is_on(*layers);
   if (modules && !is_on(*modules)) modules = nullptr;
+  if (parameters && is_on(*parameters) && !linear && !modules && !r.own("adapter.targets")) {
+    r.add("lora_target_modules", "", "adapter.targets", "null");
+    return r.idle("peft_layers_to_transform", "every layer has adapters");
+  }
   if (!linear && !modules && !r.own("adapter.targets"))
     fail_config(
         fmt::format("{}: adapter is {}, and no key names the modules that get one; give lora_target_linear: "
@@ -147,6 +153,7 @@ void axolotl_settings(ForeignReader& r) {
   r.attempt([&] { add_number(r, "lora_alpha", "8", "adapter.alpha"); });
   r.attempt([&] { add_number(r, "lora_dropout", "0", "adapter.dropout"); });
   r.attempt([&] { axolotl_targets(r); });
+  add_modules(r, "lora_target_parameters", "adapter.target_parameters");
   r.attempt([&] { add_flag(r, "peft_use_rslora", "adapter.rslora"); });
   r.attempt([&] { axolotl_init(r); });
   add_modules(r, "lora_modules_to_save", "adapter.also_train");
@@ -204,9 +211,7 @@ void refuse_unread_lora(const ForeignTrainer& trainer, const ForeignKeys& given)
                                        return std::string(each.of) == "LoRA" && matches(each.name, name);
                                      });
     if (of_lora && is_on(value) && !among(trainer.ruled, name) && !find_idle(trainer, name))
-      refuse_method(name, value,
-                    matches("lora_target_parameters", name) ? "adapters of experts" : "another form of LoRA",
-                    "leave the key out");
+      refuse_method(name, value, "another form of LoRA", "leave the key out");
   }
 }
 

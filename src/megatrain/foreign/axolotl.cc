@@ -344,6 +344,7 @@ const ForeignTrainer& axolotl() {
                 "lora_dropout",
                 "lora_target_linear",
                 "lora_target_modules",
+                "lora_target_parameters",
                 "lora_modules_to_save",
                 "lora_model_dir",
                 "lora_fan_in_fan_out",
@@ -357,8 +358,8 @@ const ForeignTrainer& axolotl() {
                 "tokenizer_use_mistral_common",
                 "dp_shard_size",
                 "dp_replicate_size"},
-      .lists = {"plugins", "unfrozen_parameters", "lora_target_modules", "lora_modules_to_save",
-                "peft_layers_to_transform"},
+      .lists = {"plugins", "unfrozen_parameters", "lora_target_modules", "lora_target_parameters",
+                "lora_modules_to_save", "peft_layers_to_transform"},
       .nested = {"datasets", "test_datasets", "pretraining_dataset", "lr_scheduler_kwargs", "special_tokens",
                  "model_config", "overrides_of_model_config"},
       .refuse =

@@ -1,15 +1,18 @@
 #include "megatrain/model/model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <set>
 #include <span>
 #include <utility>
 
+#include "megatrain/base/bf16.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/model/family.h"
 #include "megatrain/model/rope_table.h"
+#include "megatrain/tensor/mxfp4.h"
 
 namespace megatrain {
 
@@ -194,6 +197,23 @@ std::vector<float> Model::make_tables() const {
   return tables;
 }
 
+namespace {
+
+// Random numbers in MXFP4, with about the deviation `std`: all codes are as likely, with one power for all blocks.
+void init_mxfp4(const TensorSpec& tensor, double std, uint64_t seed, int64_t begin, int64_t count, float* out) {
+  constexpr double kDeviation = 2.926;  // of the codes' values
+  constexpr int64_t kCodes = 16;        // in a word
+  const auto power = static_cast<float>(std::exp2(std::round(std::log2(std / kDeviation))));
+  const uint64_t purpose = tensor.name_hash();
+  for (int64_t i = begin; i < begin + count;) {
+    uint64_t word = random_bits(seed, purpose, static_cast<uint64_t>(i / kCodes)) >> (4 * (i % kCodes));
+    const int64_t end = std::min((i / kCodes + 1) * kCodes, begin + count);
+    for (; i < end; ++i, word >>= 4) *out++ = power * mxfp4_value(static_cast<unsigned>(word & 15u));
+  }
+}
+
+}  // namespace
+
 void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
                  float* out) {
   if (tensor.is_adapter()) return init_adapter(tensor, seed, begin, count, out);
@@ -201,6 +221,7 @@ void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, 
     std::fill(out, out + count, tensor.role == TensorRole::norm ? static_cast<float>(1 - c.norm_offset) : 0.0f);
     return;
   }
+  if (tensor.packing == WeightPacking::mxfp4) return init_mxfp4(tensor, c.init_std, seed, begin, count, out);
   const uint64_t purpose = tensor.name_hash();
   const float std = static_cast<float>(c.init_std);
   for (int64_t i = 0; i < count;) {
@@ -213,6 +234,8 @@ void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, 
     const int64_t last = std::clamp((c.pad_id + 1) * c.hidden - begin, int64_t{0}, count);
     std::fill(out + first, out + last, 0.0f);
   }
+  if (tensor.exact && tensor.dtype == DType::bf16)
+    std::transform(out, out + count, out, [](float x) { return to_float(to_bf16(x)); });
 }
 
 }  // namespace megatrain

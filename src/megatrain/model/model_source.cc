@@ -64,6 +64,8 @@ ModelSource read_model_source(const TrainConfig& config) {
   source.config = parse_model_config(json, path);
   for (const std::string& note : passed_over_fields(json, path)) log_warn(note);
   source.types = stored_types(source.directory, source.config);
+  // A random base beside adapters is as if it had been released.
+  if (source.directory.empty() && config.adapter.rank > 0) source.types = declared_types(source.config);
   return source;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
 
 namespace megatrain {
 namespace {
@@ -30,13 +31,18 @@ void decode_mxfp4(const std::byte* blocks, const std::byte* scales, int64_t begi
   }
 }
 
+float mxfp4_value(unsigned code) { return kTwice[code & 15u] / 2; }
+
 namespace {
 
 // The code of a value given in halves of its block's power; -1 if there is none.
-int code_of(float halves) {
-  const auto found = std::find(kTwice.begin(), kTwice.begin() + 8, std::abs(halves));
-  if (found == kTwice.begin() + 8) return -1;
-  return static_cast<int>(found - kTwice.begin()) + (std::signbit(halves) ? 8 : 0);
+int code_of(double halves) {
+  constexpr std::array<int8_t, 13> kCodes = {0, 1, 2, 3, 4, -1, 5, -1, 6, -1, -1, -1, 7};  // by the number of halves
+  const double size = std::abs(halves);
+  if (!(size < static_cast<double>(kCodes.size()))) return -1;
+  const auto whole = static_cast<size_t>(size);
+  if (static_cast<double>(whole) != size || kCodes[whole] < 0) return -1;
+  return kCodes[whole] + (std::signbit(halves) ? 8 : 0);
 }
 
 }  // namespace
@@ -49,9 +55,9 @@ bool encode_mxfp4(const float* values, int64_t count, std::byte* blocks, std::by
     std::frexp(largest, &exponent);  // largest = 4 or 6 times 2^(exponent - 3)
     const int scale = largest == 0 ? 127 : std::clamp(exponent - 3 + 127, 0, 254);
     *scales++ = static_cast<std::byte>(scale);
+    const double halves = std::ldexp(1.0, 128 - scale);
     for (int64_t i = 0; i < kMxfp4Block; i += 2) {
-      const int low = code_of(std::ldexp(values[at + i], 128 - scale));
-      const int high = code_of(std::ldexp(values[at + i + 1], 128 - scale));
+      const int low = code_of(values[at + i] * halves), high = code_of(values[at + i + 1] * halves);
       if (low < 0 || high < 0) return false;
       *blocks++ = static_cast<std::byte>(low | high << 4);
     }

@@ -14,6 +14,9 @@ inline constexpr int64_t kMxfp4BlockBytes = 16;  // per block
 // 2^(scale - 127). Exact; what fp32 cannot hold becomes infinite.
 void decode_mxfp4(const std::byte* blocks, const std::byte* scales, int64_t begin, int64_t count, float* out);
 
+// What code 0 to 15 stands for in a block whose power is 1.
+float mxfp4_value(unsigned code);
+
 // Encodes whole blocks, each with the smallest power that holds its largest number. Returns false if some value has no
 // code under its block's power; the output is then meaningless. Everything that decode_mxfp4() returns, except
 // infinities, can be encoded.

@@ -53,7 +53,7 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
   }
   Target target{.config = config, .model = parse_model_config(json, where), .stored = {}};
   target.stored = stored_types(directory, target.model);
-  if (target.stored.empty() && !random) target.stored = declared_types(target.model);
+  if (target.stored.empty() && (!random || config.adapter.rank > 0)) target.stored = declared_types(target.model);
   return target;
 }
 

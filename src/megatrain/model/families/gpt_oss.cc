@@ -130,6 +130,7 @@ Family::Preset gpt_oss_preset(const char* name, int64_t layers, int64_t experts)
                  {"num_experts_per_tok", 4},
                  {"sliding_window", 128},
                  {"swiglu_limit", 7.0},
+                 {"quantization_config", {{"quant_method", "mxfp4"}}},
                  {"rope_scaling", absent_scaling()},
                  {"output_router_logits", false},
                  {"router_aux_loss_coef", 0.9}});
