@@ -1,6 +1,7 @@
 // Runs that train adapters: what they write, exact resume over a base that is only read, and training further.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "megatrain/config/adapter_file.h"
@@ -9,6 +10,7 @@
 #include "megatrain/run/export_run.h"
 #include "megatrain/run/run.h"
 #include "megatrain/run/run_files.h"
+#include "megatrain/train/session.h"
 #include "tests/run/golden_run.h"
 
 namespace megatrain {
@@ -118,6 +120,39 @@ TEST_F(AdapterRun, GoesOnFromAnAdapterAndRefusesOneOfAnotherBase) {
   other.model.path = in_repository("tests/parity/goldens/llama_bias/model");
   other.model.adapter = first.run_dir + "/model";
   expect_error(ExitCode::bad_input, {"adapter_model.safetensors", "shape"}, [&] { run_training(other, {}); });
+}
+
+// gpt-oss with the experts in MXFP4, drawn from the seed: experts stay packed, and their adapters come back exactly.
+TEST_F(AdapterRun, TrainsExpertsOfARandomBaseThatIsPacked) {
+  golden_ = in_repository("tests/parity/goldens/gpt_oss_mxfp4");
+  const auto config_of = [&](const std::string& run) {
+    TrainConfig c = run_config(run);
+    c.model.config = golden_ + "/model/config.json";
+    c.batch = 4;
+    c.steps = kSteps;
+    c.optim.lr = 1e-2;
+    c.adapter = {.rank = 4, .alpha = 8, .target_parameters = {"mlp.experts.down_proj", "mlp.experts.gate_up_proj"}};
+    return c;
+  };
+  const TrainConfig straight = config_of("straight");
+  EXPECT_GT(std::ranges::count_if(Session(straight).workload().records,
+                                  [](const RecordWork& record) { return record.packed_bytes > 0; }),
+            0);
+  const RunResult whole = run_training(straight, {});
+  TrainConfig stopped = config_of("stopped");
+  run_until(stopped, 2);
+  stopped.resume = true;
+  EXPECT_EQ(run_training(stopped, {}).state_hash, whole.state_hash);
+  const ModelFiles files(straight.run_dir + "/model");
+  EXPECT_NE(files.find("base_model.model.model.layers.0.mlp.experts.base_layer.lora_A.weight"), nullptr);
+  EXPECT_EQ(read_adapter_file(straight.run_dir + "/model").settings.target_parameters,
+            straight.adapter.target_parameters);
+  TrainConfig more = config_of("more");
+  more.model.adapter = straight.run_dir + "/model";
+  more.adapter = read_adapter_file(more.model.adapter).settings;
+  more.steps = 0;
+  run_training(more, {});
+  EXPECT_EQ(weights_of(more.run_dir + "/model"), weights_of(straight.run_dir + "/model"));
 }
 
 }  // namespace megatrain
