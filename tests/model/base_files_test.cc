@@ -30,6 +30,13 @@ class BothWays {
     for (const LayerLayout& layout : layouts) wanted_.push_back(layout.state_elements == 0);
     memory_ = make_records(*device_, layouts, std::vector<Tier>(layouts.size(), Tier::host));
     load_weights(directory, memory_, 2);
+    open(directory);
+  }
+
+  // Opens the files again.
+  void open(const std::string& directory) {
+    std::vector<LayerLayout> layouts;
+    for (const LayerRecord& record : memory_) layouts.push_back(record.layout());
     source_ = std::make_unique<BaseFiles>(directory, layouts, wanted_);
     std::vector<DiskPlanes> places;
     for (size_t r = 0; r < layouts.size(); ++r)
@@ -86,6 +93,27 @@ TEST(BaseFiles, HoldWhatLoadingGivesForEveryFormOfTensors) {
     }
   }
   EXPECT_GT(packed, 0);
+}
+
+// Sets a byte of a tensor in a copy of a golden model, then reads all of its frozen records.
+void read_with_byte(const std::string& golden, const std::string& tensor, int64_t at, char byte) {
+  const TemporaryDirectory directory;
+  for (const char* name : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(in_repository("tests/parity/goldens/" + golden + "/model/" + name), directory / name);
+  BothWays both(directory.path(), DType::bf16);
+  const std::string path = directory / "model.safetensors";
+  const SafetensorsFile file(path);
+  std::string bytes = read_bytes(path);
+  bytes[static_cast<size_t>(file.offset_of(*file.find(tensor)) + at)] = byte;
+  write_bytes(path, bytes);
+  both.open(directory.path());
+  both.expect_same();
+}
+
+TEST(BaseFiles, NameAPackedWeightThatIsNotFinite) {
+  const std::string scales = "model.layers.0.mlp.experts.gate_up_proj_scales";
+  expect_error(ExitCode::bad_input, {"model.safetensors", "model.layers.0.mlp.experts.0.up_proj.weight", "inf"},
+               [&] { read_with_byte("gpt_oss_mxfp4", scales, 1, '\xff'); });
 }
 
 // Experts of several pieces each, whose sizes are multiples of nothing.

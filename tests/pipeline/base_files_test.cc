@@ -69,8 +69,10 @@ TEST_P(BaseInFiles, GivesTheHashOfHostMemoryAndOfScratchUnderEveryPlan) {
     }
   }
   EXPECT_GT(streamed, 0);
-  EXPECT_GT(copied, 0);
-  EXPECT_GT(beside_scratch + static_cast<int64_t>(kSanitized), 0);
+  if (!kSanitized) {  // few plans
+    EXPECT_GT(copied, 0);
+    EXPECT_GT(beside_scratch, 0);
+  }
   EXPECT_EQ(read_bytes(tiny.base()), before);
 }
 

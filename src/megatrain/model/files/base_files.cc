@@ -8,6 +8,7 @@
 #include "megatrain/base/bf16.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/finite.h"
+#include "megatrain/base/math.h"
 #include "megatrain/host/parallel.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/model/files/file_slices.h"
@@ -51,18 +52,31 @@ StoredRange extent_of(const FileSlice& slice, const SlicePiece& piece) {
   return {begin, begin + piece.count * width};
 }
 
-// Index of the first of `count` elements that is not finite; -1: none. `weights`: the tensor in its stored form.
+// Index of the first of `count` values that is not finite; -1: none. Looks at each value only where some value is not.
+int64_t first_not_finite_bf16(const bf16* values, int64_t count) {
+  constexpr uint16_t kBelow = kFiniteBelow >> 16;
+  uint16_t most = 0;
+  for (int64_t i = 0; i < count; ++i) most = std::max<uint16_t>(most, values[i].bits & 0x7FFFu);
+  if (most < kBelow) return -1;
+  return std::find_if(values, values + count, [](bf16 x) { return (x.bits & 0x7FFFu) >= kBelow; }) - values;
+}
+
+// The same for elements [begin, begin + count) of a tensor in MXFP4. Only the largest powers can be too large.
+int64_t first_not_finite_mxfp4(const TensorSpec& tensor, const std::byte* weights, int64_t begin, int64_t count) {
+  constexpr std::byte kSmall{251};  // 6 * 2^(251 - 127) is finite
+  const std::byte* scales = weights + tensor.elements() / 2;
+  const std::byte* last = scales + ceil_div(begin + count, kMxfp4Block);
+  if (std::none_of(scales + begin / kMxfp4Block, last, [](std::byte scale) { return scale > kSmall; })) return -1;
+  std::vector<float> values(static_cast<size_t>(count));
+  decode_mxfp4(weights, scales, begin, count, values.data());
+  return first_not_finite(values.data(), count, tensor.dtype == DType::bf16 ? kMasterFiniteBelow : kFiniteBelow);
+}
+
+// The same for a tensor in its stored form, which `weights` holds.
 int64_t first_not_finite_stored(const TensorSpec& tensor, const std::byte* weights, int64_t begin, int64_t count) {
-  if (tensor.packing == WeightPacking::mxfp4) {
-    std::vector<float> values(static_cast<size_t>(count));
-    decode_mxfp4(weights, weights + tensor.elements() / 2, begin, count, values.data());
-    return first_not_finite(values.data(), count, tensor.dtype == DType::bf16 ? kMasterFiniteBelow : kFiniteBelow);
-  }
+  if (tensor.packing == WeightPacking::mxfp4) return first_not_finite_mxfp4(tensor, weights, begin, count);
   if (tensor.dtype == DType::f32) return first_not_finite(reinterpret_cast<const float*>(weights) + begin, count);
-  const auto* values = reinterpret_cast<const bf16*>(weights) + begin;
-  const auto* found =
-      std::find_if(values, values + count, [](bf16 x) { return (x.bits & 0x7FFFu) >= (kFiniteBelow >> 16); });
-  return found == values + count ? -1 : found - values;
+  return first_not_finite_bf16(reinterpret_cast<const bf16*>(weights) + begin, count);
 }
 
 }  // namespace
