@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "megatrain/base/units.h"
 #include "megatrain/generate/generator.h"
 #include "megatrain/plan/check_plan.h"
 #include "megatrain/plan/inventory.h"
@@ -189,6 +190,21 @@ TEST(BaseInFilesOf, AFileThatIsCutReplacedOrWrittenToEndsTheRun) {
       trainer->drain();
       change.make(tiny.base());
       expect_error(ExitCode::io, {tiny.base(), change.says, "put the file back"}, [&] { train_on(tiny, *trainer); });
+    }
+  }
+}
+
+TEST(BaseInFilesOf, SaysHowMuchStaysThereAndHowItIsRead) {
+  for (const bool direct : {true, false}) {
+    Tiny tiny(plain_case().adapted());
+    tiny.machine().disk.files.direct = direct;
+    const Plan plan = in_files(tiny.workload(), tiny.default_plan());
+    const auto trainer = tiny.trainer(plan);
+    const std::string said = trainer->disk().description();
+    const std::string bytes = format_bytes(memory_need(tiny.workload(), plan).file_bytes());
+    EXPECT_NE(said.find(bytes + " of frozen weights stay in the model's files"), std::string::npos) << said;
+    if (!direct) {
+      EXPECT_NE(said.find("page cache"), std::string::npos) << said;
     }
   }
 }

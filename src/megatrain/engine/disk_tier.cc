@@ -9,6 +9,12 @@ namespace megatrain {
 
 static_assert(kDiskAlignment == kDiskBlock, "the plan lays planes out on the disk's blocks");
 
+namespace {
+
+constexpr const char* kNotDirect = ", through the page cache: the file system there has no O_DIRECT";
+
+}  // namespace
+
 DiskTier::DiskTier(const Workload& workload, const Plan& plan, const DiskSettings& settings,
                    std::unique_ptr<WeightSource> base)
     : workload_(workload),
@@ -77,12 +83,12 @@ void DiskTier::write(const Resource& resource, const std::byte* slab) {
 std::string DiskTier::description() const {
   std::string base;
   if (const int64_t bytes = inventory_.need().file_bytes(); bytes > 0)
-    base = fmt::format("{} of frozen weights stay in the model's files and are read from there", format_bytes(bytes));
+    base = fmt::format("{} of frozen weights stay in the model's files and are read from there{}", format_bytes(bytes),
+                       base_->direct() ? "" : kNotDirect);
   if (!file_) return base;
   return base + (base.empty() ? "" : "; ") +
          fmt::format("{} of {} are in {}, accessed with {}{}", format_bytes(file_->bytes()),
-                     disk_contents(inventory_.need()), directory_, reads_->name(),
-                     file_->direct() ? "" : ", through the page cache: the file system there has no O_DIRECT");
+                     disk_contents(inventory_.need()), directory_, reads_->name(), file_->direct() ? "" : kNotDirect);
 }
 
 }  // namespace megatrain

@@ -25,7 +25,7 @@ class BaseFiles : public WeightSource {
   // The first time that a whole record is read, its weights are checked to be finite.
   void read(int64_t record, int64_t begin, int64_t bytes, std::byte* out) override;
 
-  bool direct() const { return reader_->direct(); }
+  bool direct() const override { return reader_->direct(); }
 
  private:
   struct Record;
