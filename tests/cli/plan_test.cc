@@ -111,6 +111,28 @@ TEST(PlanVerb, SaysTheLongestContextAndWhatAttentionTakes) {
   EXPECT_EQ(json::parse(megatrain(beyond).out).at("longest_seq_len"), longest);
 }
 
+TEST(PlanVerb, LeavesInFilesWhatHostMemoryDoesNotHoldAndCountsItApart) {
+  const auto with = [&](const std::string& ram, const std::string& base) -> Words {
+    return {"gpt-oss-20b", "--machine=4090", "--batch=8", "--adapter.rank=16", "--ram=" + ram, "--memory.base=" + base};
+  };
+  const json plan = plan_of(with("16GiB", "auto"));
+  int64_t in_files = 0;  // records
+  for (const json& record : plan.at("placement")) in_files += record.at("weights") == "files";
+  const int64_t left = plan.at("peaks").at("files");
+  EXPECT_GT(left, 0);
+  EXPECT_EQ(plan.at("memory").at("files").at("weights"), left);
+  EXPECT_EQ(plan.at("peaks").at("disk"), 0);
+  EXPECT_GT(plan.at("lanes_s").at("disk_read"), 0);
+  EXPECT_GT(in_files, 0);
+  EXPECT_EQ(plan_of(with("96GiB", "auto")).at("peaks").at("files"), 0);
+  const json all = plan_of(with("16GiB", "files"));
+  EXPECT_GT(all.at("peaks").at("files"), left);
+  EXPECT_LT(all.at("peaks").at("host"), int64_t{8} << 30);
+  Words host = with("16GiB", "host");
+  host.insert(host.begin(), "plan");
+  expect_refusal(host, ExitCode::cannot_fit, {"host memory", "would fit", "--memory.base=auto"});
+}
+
 // Let N be the parameters, A the active ones per token, F the flop/s and B the link's bytes/s. Then 2 N bytes arrive
 // while 2 A flops per token are computed. The exact update moves 26 bytes of host memory per parameter that the host
 // updates: those that do not visit the device, which are spread evenly. Attention's own flops and the head are

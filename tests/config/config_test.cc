@@ -157,6 +157,19 @@ TEST(Config, ABudgetOfDiskNeedsADirectoryAndWhatAnEarlierVersionWroteIsRead) {
             parse_config(kMinimal, "c.yaml"));
 }
 
+TEST(Config, ABaseInFilesNeedsFiles) {
+  const std::string random = "model.config: c.json\ndata.tokens: t\nsteps: 3\nadapter.rank: 8\n";
+  EXPECT_EQ(refusal(random + "memory.base: files\n"),
+            "c.yaml:5: memory.base is files, but model.config starts from random weights, which have no files; leave "
+            "memory.base out");
+  for (const char* base : {"auto", "host"}) {
+    EXPECT_EQ(parse_config(random + "memory.base: " + base + "\n", "c.yaml").memory.base, base);
+  }
+  const TrainConfig files = parse_config(kMinimal + "adapter.rank: 8\nmemory.base: files\n", "c.yaml");
+  EXPECT_EQ(files.memory.base, "files");
+  EXPECT_EQ(parse_config(resolved_yaml(files), "resolved"), files);
+}
+
 TEST(Config, DuplicateKeysAreRefusedWithBothLines) {
   EXPECT_EQ(refusal("steps: 3\nbatch: 2\nsteps: 4\n"),
             "c.yaml:3: key 'steps' is given twice (first on line 1); keep one");
@@ -389,12 +402,12 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                    {"--data.train=a.jsonl", "--data.eval_split=0.25", "--tokens=1000000", "--train_only=lm_head.*",
                     "--optim.warmup=0.1", "--optim.warmup_most=9", "--eval.every=epoch", "--checkpoint.every=0.125"});
   EXPECT_EQ(parse_config(resolved_yaml(split), "resolved"), split);
-  const TrainConfig adapted =
-      parse_config("model.path: m\ndata.train: a.jsonl\nsteps: 1\n", "c.yaml",
-                   {"--adapter.rank=4", "--adapter.alpha=6.5", "--adapter.dropout=0.25",
-                    "--adapter.targets=.*layers\\.[0-3]\\..*(q|v)_proj", "--adapter.exclude=k_proj,mlp.up_proj",
-                    "--adapter.rslora", "--adapter.init=gaussian", "--adapter.rank_pattern={v_proj: 2}",
-                    "--adapter.alpha_pattern={'layers\\.1\\..*': 0.5}", "--adapter.also_train=lm_head,norm"});
+  const TrainConfig adapted = parse_config(
+      "model.path: m\ndata.train: a.jsonl\nsteps: 1\n", "c.yaml",
+      {"--adapter.rank=4", "--adapter.alpha=6.5", "--adapter.dropout=0.25",
+       "--adapter.targets=.*layers\\.[0-3]\\..*(q|v)_proj", "--adapter.exclude=k_proj,mlp.up_proj", "--adapter.rslora",
+       "--adapter.init=gaussian", "--adapter.rank_pattern={v_proj: 2}",
+       "--adapter.alpha_pattern={'layers\\.1\\..*': 0.5}", "--adapter.also_train=lm_head,norm", "--memory.base=host"});
   EXPECT_EQ(parse_config(resolved_yaml(adapted), "resolved"), adapted);
   for (const ConfigKey& key : config_keys()) {
     const std::string usual = key.write(TrainConfig{});

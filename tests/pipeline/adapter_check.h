@@ -42,6 +42,8 @@ inline const std::vector<AdapterCase>& adapter_cases() {
       {"fp32", {.rank = 4, .alpha = 8, .init = AdapterInit::gaussian}, {.precision = "fp32"}},
       {"int8_moments", {.rank = 8, .alpha = 8}, {.moments = "int8"}},
       {"stochastic_master", {.rank = 8, .alpha = 8}, {.clip = false, .moments = "bf16", .master = "stochastic"}},
+      {"base_in_files", {.rank = 4, .alpha = 8}, {.files = DType::bf16}},
+      {"experts_in_files", {.rank = 4}, {.layers = 4, .experts = 6, .experts_per_record = 4, .files = DType::f16}},
       {"beside_experts", {.rank = 4, .alpha = 8}, {.layers = 4, .experts = 6}},
       {"beside_groups_of_experts", {.rank = 4, .dropout = 0.1}, {.layers = 4, .experts = 6, .experts_per_record = 4}},
       {"of_experts",

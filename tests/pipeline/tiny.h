@@ -9,12 +9,16 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/rng.h"
+#include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/io/json.h"
+#include "megatrain/model/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/plan/planner.h"
 #include "megatrain/store/pieces.h"
+#include "megatrain/train/adapter_files.h"
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
+#include "tests/support/fixtures.h"
 #include "tests/support/sanitized.h"
 
 namespace megatrain::tiny {
@@ -38,10 +42,12 @@ struct Shape {
   int64_t experts_per_record = 0;
   double aux_loss = 0;  // coefficients of the router losses
   double z_loss = 0;
-  bool rounded = false;        // the initial weights are representable in bf16
-  bool bf16_source = false;    // and the session knows it: frozen tensors have no low bits
-  bool mxfp4_experts = false;  // the initial weights of experts are representable in MXFP4
-  bool mxfp4_source = false;   // and the session knows it: frozen experts are packed
+  bool rounded = false;             // the initial weights are representable in bf16
+  bool bf16_source = false;         // and the session knows it: frozen tensors have no low bits
+  bool mxfp4_experts = false;       // the initial weights of experts are representable in MXFP4
+  bool mxfp4_source = false;        // and the session knows it: frozen experts are packed
+  std::optional<DType> files = {};  // the base is read from files with tensors of this type, where it may stay
+  std::string base_place = "auto";  // memory.base
   // Answered between steps; the weights are copied to the device for it, as to a GPU.
   std::vector<std::string> prompts = {};
 };
@@ -116,6 +122,7 @@ inline TrainConfig train_config(const Shape& shape, const std::string& device) {
   config.freeze = shape.freezing.freeze;
   config.train_only = shape.freezing.train_only;
   config.adapter = adapter_keys(shape.freezing.adapter);
+  config.memory.base = shape.base_place;
   config.memory.gpu_bytes = config.memory.host_bytes = int64_t{1} << 33;
   if (!shape.prompts.empty()) {
     config.sample = {.every = 1, .prompts = shape.prompts, .max_tokens = 8};
@@ -154,11 +161,36 @@ inline Batch make_batch(const Shape& shape, int64_t step) {
   return batch;
 }
 
+// Writes the initial weights as model.safetensors.
+inline void write_base(const Shape& shape, const std::string& directory) {
+  const ModelConfig model = model_config(shape);
+  std::vector<TensorDeclaration> tensors;
+  for (const LayerLayout& layout : model_layouts(model)) {
+    for (const TensorSpec& tensor : layout.tensors)
+      tensors.push_back({tensor.name, *shape.files, tensor_shape(tensor)});
+  }
+  SafetensorsWriter writer(directory + "/model.safetensors", tensors);
+  for (const LayerLayout& layout : model_layouts(model)) {
+    for (const TensorSpec& tensor : layout.tensors) {
+      std::vector<float> values(static_cast<size_t>(tensor.elements()));
+      init_tensor(model, tensor, 7, 0, tensor.elements(), values.data());
+      writer.write_f32(tensor.name, 0, values.data(), tensor.elements());
+    }
+  }
+  writer.finish();
+}
+
+// The model of a shape; with files, they are in `directory`.
+inline ModelSource model_source(const Shape& shape, const std::string& directory) {
+  if (!shape.files) return {.config = model_config(shape), .types = source_types(shape)};
+  write_base(shape, directory);
+  return {.config = model_config(shape), .directory = directory, .types = stored_types(directory, model_config(shape))};
+}
+
 class Tiny {
  public:
   explicit Tiny(const Shape& shape, const std::string& device = "cpu")
-      : shape_(shape),
-        session_(train_config(shape, device), {.config = model_config(shape), .types = source_types(shape)}) {
+      : shape_(shape), session_(train_config(shape, device), model_source(shape, directory_.path())) {
     machine().disk.place.directory = std::filesystem::temp_directory_path().string();
     session_.group_experts(shape.experts_per_record);
     if (shape.alias_layers > 0) session_.alias_layers(shape.alias_layers);
@@ -174,6 +206,11 @@ class Tiny {
 
   std::unique_ptr<Trainer> trainer(const Plan& plan) {
     auto trainer = session_.make_trainer(plan);
+    if (shape_.files) {
+      load_weights(directory_.path(), trainer->records(), 2);
+      init_adapters(session_.model(), 7, trainer->records(), 2);
+      return trainer;
+    }
     if (!shape_.rounded && !shape_.bf16_source && !shape_.mxfp4_experts) {
       init_weights(session_.model(), 7, trainer->records(), 2);
       return trainer;
@@ -205,8 +242,11 @@ class Tiny {
     return hash_state(trained->records(), steps).state + norms;
   }
 
+  std::string base() const { return directory_ / "model.safetensors"; }  // with shape.files
+
  private:
   Shape shape_;
+  TemporaryDirectory directory_;
   Session session_;
   std::optional<Plan> default_plan_;
 };

@@ -199,6 +199,7 @@ class Suggestions {
   // Changes for a host that lacks memory.
   void change_host() {
     raise_host();
+    leave_base_in_files();
     raise_disk();
     if (!smaller_state(base_)) without_clipping();
     upper_half();
@@ -210,6 +211,14 @@ class Suggestions {
     if (given_.budgets.host_bytes >= most) return;
     if (const auto enough = least(&Budgets::host_bytes, most))
       push(with_budget("memory.host", &TrainConfig::Memory::host_bytes, *enough));
+  }
+
+  // Bit-identical results, at the speed of the drive that holds the model's files.
+  void leave_base_in_files() {
+    if (base_.config.memory.base != "host") return;
+    Changed change = changed("--memory.base=auto");
+    change.config.memory.base = "auto";
+    fits(change);
   }
 
   // Bit-identical results, at the speed of the machine's disk.

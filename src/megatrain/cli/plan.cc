@@ -48,9 +48,10 @@ nlohmann::json placement(const Workload& w, const Plan& plan) {
                     {"kind", block                    ? "block"
                              : w.is_looked_up(record) ? "embedding"
                                                       : "head"},
-                    {"weights", here                           ? "hbm"
-                                : plan.weights_on_disk(record) ? "disk"
-                                                               : "host"},
+                    {"weights", here                            ? "hbm"
+                                : plan.weights_on_disk(record)  ? "disk"
+                                : plan.weights_in_files(record) ? "files"
+                                                                : "host"},
                     {"state", plan.visiting(record)          ? "host, visiting"
                               : plan.state_on_device(record) ? "hbm"
                                                              : "host"},
@@ -84,7 +85,11 @@ nlohmann::json describe(const PlanInputs& p, const Plan& plan, const Outlook& o)
           {"packed_slots", plan.rings.packed_slots},
           {"sweeps", plan.sweeps},
           {"recompute", recompute},
-          {"peaks", {{"hbm", need.hbm_bytes()}, {"host", need.host_bytes()}, {"disk", need.disk_bytes()}}},
+          {"peaks",
+           {{"hbm", need.hbm_bytes()},
+            {"host", need.host_bytes()},
+            {"disk", need.disk_bytes()},
+            {"files", need.file_bytes()}}},
           {"step_s", e.step_s},
           {"compute_s", {{"attention", o.attention_s}, {"rest", e.compute_s - o.attention_s}}},
           {"tokens_per_s", o.tokens_per_s},
@@ -315,7 +320,8 @@ int verb_plan(const Arguments& arguments) {
                                     arguments.integer("--layers"));
   const std::optional<double> price = arguments.number("--price");
   check_price(price);
-  const MachineToPlan planned = machine_to_plan(arguments, target.config);
+  MachineToPlan planned = machine_to_plan(arguments, target.config);
+  if (!target.directory.empty()) planned.planned.base_files = base_may_stay(target.config, target.directory);
   const auto longest = [&] { return longest_context(target.config, target.model, planned.planned, target.stored); };
   try {
     const Planned made = plan_target(arguments, target, planned.planned);

@@ -119,6 +119,7 @@ struct TrainConfig {
     std::string nvme_path;       // empty: nothing spills to disk
     bool nvme_force = false;     // allow a network file system
     std::string state = "auto";  // auto | host
+    std::string base = "auto";   // auto | host | files
     bool operator==(const Memory&) const = default;
   };
   struct Dump {

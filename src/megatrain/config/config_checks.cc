@@ -119,6 +119,11 @@ void check_presence(const TrainConfig& config, const GivenKeys& given, const Con
                     "out, or take precision: bf16",
                     given.origin("state.master"), config.state.master));
   check_adapter(config, given);
+  if (from_config && config.memory.base == "files")
+    fail_config(
+        fmt::format("{}: memory.base is files, but model.config starts from random weights, which have no "
+                    "files; leave memory.base out",
+                    given.origin("memory.base")));
   check_length(config, given, needs);
   check_datasets(config, given);
   if (!config.data.tokens.empty()) return;

@@ -310,6 +310,12 @@ std::vector<ConfigKey> memory_keys() {
       choice_key("memory.state", "", {"auto", "host"},
                  "Where the optimizer state lives; auto keeps some on the GPU when there is room.",
                  MEGATRAIN_FIELD(memory.state)),
+      choice_key(
+          "memory.base", "", {"auto", "host", "files"},
+          "Where the frozen weights beside adapters live when they are not on the GPU: in host memory, or in the "
+          "model's own files, from which each step reads them. auto: in files when host memory does not hold "
+          "them.",
+          MEGATRAIN_FIELD(memory.base)),
   };
 }
 

@@ -93,6 +93,13 @@ std::string no_adapter(const TrainConfig& c) {
   return c.adapter.rank == 0 ? "adapter.rank is 0, so all weights are trained; give a rank, or leave it out" : "";
 }
 
+std::string trained_base(const TrainConfig& c) {
+  return c.adapter.rank == 0
+             ? "without adapters all weights are trained, and none stay in files or unchanged in memory; "
+               "give adapter.rank, or leave it out"
+             : "";
+}
+
 std::string loaded_adapter(const TrainConfig& c) {
   return c.model.adapter.empty() ? "" : "the adapters begin with the values in model.adapter; leave it out";
 }
@@ -119,6 +126,7 @@ constexpr IdleRule kRules[] = {
     {"adapter.rank_pattern", no_adapter, "adapter.rank"},
     {"adapter.alpha_pattern", no_adapter, "adapter.rank"},
     {"adapter.also_train", no_adapter, "adapter.rank"},
+    {"memory.base", trained_base, "adapter.rank", "auto"},
     {"optim.min_lr", constant_rate, "optim.schedule", "0"},
     {"optim.decay", no_decay, "optim.schedule"},
     {"optim.warmup", long_warmup, "steps", "0", false, true},

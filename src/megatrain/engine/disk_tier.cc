@@ -9,8 +9,20 @@ namespace megatrain {
 
 static_assert(kDiskAlignment == kDiskBlock, "the plan lays planes out on the disk's blocks");
 
-DiskTier::DiskTier(const Workload& workload, const Plan& plan, const DiskSettings& settings)
-    : workload_(workload), plan_(plan), inventory_(workload, plan), directory_(settings.place.directory) {
+namespace {
+
+constexpr const char* kNotDirect = ", through the page cache: the file system there has no O_DIRECT";
+
+}  // namespace
+
+DiskTier::DiskTier(const Workload& workload, const Plan& plan, const DiskSettings& settings,
+                   std::unique_ptr<WeightSource> base)
+    : workload_(workload),
+      plan_(plan),
+      inventory_(workload, plan),
+      base_(std::move(base)),
+      directory_(settings.place.directory) {
+  ensure(base_ || plan_.with_weights_in_files() == 0, "weights that stay in files have a source");
   if (inventory_.need().disk_bytes() == 0) return;
   if (directory_.empty())
     fail_config("the plan keeps state on disk, but no directory is given for it; set memory.nvme_path");
@@ -30,6 +42,10 @@ std::vector<DiskPlanes> DiskTier::planes() const {
   for (int64_t record = 0; record < workload_.record_count(); ++record) {
     DiskPlanes& at = planes[static_cast<size_t>(record)];
     at.file = file_.get();
+    if (plan_.weights_in_files(record)) {
+      at.source = base_.get();
+      at.source_record = record;
+    }
     for (const DiskPlane& plane : disk_planes(workload_, plan_, record)) {
       const int64_t begin = offset({plane.kind, record});
       if (plane.kind == ResourceKind::disk_weights) at.weights = begin;
@@ -43,6 +59,8 @@ std::vector<DiskPlanes> DiskTier::planes() const {
 }
 
 void DiskTier::read(const Resource& resource, std::byte* slab) {
+  if (resource.kind == ResourceKind::file_weights)
+    return base_->read(resource.a, 0, workload_.stored_bytes(resource.a), slab);
   try {
     reads_->read(offset(resource), slab, bytes(resource));
   } catch (const Error&) {
@@ -63,10 +81,14 @@ void DiskTier::write(const Resource& resource, const std::byte* slab) {
 }
 
 std::string DiskTier::description() const {
-  if (!file_) return "";
-  return fmt::format("{} of {} are in {}, accessed with {}{}", format_bytes(file_->bytes()),
-                     disk_contents(inventory_.need()), directory_, reads_->name(),
-                     file_->direct() ? "" : ", through the page cache: the file system there has no O_DIRECT");
+  std::string base;
+  if (const int64_t bytes = inventory_.need().file_bytes(); bytes > 0)
+    base = fmt::format("{} of frozen weights stay in the model's files and are read from there{}", format_bytes(bytes),
+                       base_->direct() ? "" : kNotDirect);
+  if (!file_) return base;
+  return base + (base.empty() ? "" : "; ") +
+         fmt::format("{} of {} are in {}, accessed with {}{}", format_bytes(file_->bytes()),
+                     disk_contents(inventory_.need()), directory_, reads_->name(), file_->direct() ? "" : kNotDirect);
 }
 
 }  // namespace megatrain

@@ -24,6 +24,7 @@ bool is_elsewhere(ResourceKind kind) {
     case ResourceKind::disk_gradient:
     case ResourceKind::disk_boundary:
     case ResourceKind::disk_kept:
+    case ResourceKind::file_weights:
     case ResourceKind::driver:
     case ResourceKind::ops_scratch:
     case ResourceKind::generation:  // part of lent_

@@ -186,11 +186,10 @@ void ModelFiles::check_whole() const {
   for (const SafetensorsFile& file : files_) file.check_whole();
 }
 
-const std::string& ModelFiles::file_of(const StoredTensor& tensor) const {
+const SafetensorsFile& ModelFiles::holder_of(const StoredTensor& tensor) const {
   for (const SafetensorsFile& file : files_) {
     const StoredTensor* first = file.tensors().data();
-    if (std::less_equal<>()(first, &tensor) && std::less<>()(&tensor, first + file.tensors().size()))
-      return file.path();
+    if (std::less_equal<>()(first, &tensor) && std::less<>()(&tensor, first + file.tensors().size())) return file;
   }
   fail_internal("a tensor was asked for that none of the model's files holds");
 }

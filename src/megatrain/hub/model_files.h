@@ -28,8 +28,9 @@ class ModelFiles {
   // Throws Error(io) if a file was truncated since it was opened. Call it after reading tensors.
   void check_whole() const;
 
-  // The path of the file that holds `tensor`, for messages.
-  const std::string& file_of(const StoredTensor& tensor) const;
+  const SafetensorsFile& holder_of(const StoredTensor& tensor) const;  // the file that holds it
+  // Its path, for messages.
+  const std::string& file_of(const StoredTensor& tensor) const { return holder_of(tensor).path(); }
 
  private:
   void open_index(const std::string& index_path);

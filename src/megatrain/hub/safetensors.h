@@ -40,7 +40,9 @@ class SafetensorsFile {
   const std::vector<StoredTensor>& tensors() const { return contents_.tensors; }  // sorted by name
   const std::map<std::string, std::string>& metadata() const { return contents_.metadata; }
   std::vector<std::string> names() const;
-  const StoredTensor* find(std::string_view name) const;  // nullptr if absent
+  const StoredTensor* find(std::string_view name) const;                                      // nullptr if absent
+  int64_t offset_of(const StoredTensor& tensor) const { return tensor.data - file_.data(); }  // bytes into the file
+  int64_t bytes() const { return file_.bytes(); }
   // Throws Error(io) if the file was truncated since it was opened. Call it after reading its tensors.
   void check_whole() const { file_.check_whole(); }
 

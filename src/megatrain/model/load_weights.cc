@@ -19,15 +19,10 @@ namespace megatrain {
 
 namespace {
 
-// A weight that is infinite or NaN makes every result useless.
 void check_finite(const std::string& directory, const TensorPiece& piece, const float* values) {
   const bool bf16 = piece.record->dtype() == DType::bf16;
   const int64_t at = first_not_finite(values, piece.count, bf16 ? kMasterFiniteBelow : kFiniteBelow);
-  if (at < 0) return;
-  const std::string what = fmt::format("{}: element {} of tensor {} is {}", directory, piece.begin + at,
-                                       piece.tensor->name, number_text(values[at]));
-  if (std::isfinite(values[at])) fail_input(what + ", which is infinite in bf16; use --precision=fp32.");
-  fail_input(what + "; the file is damaged, or comes from a training that diverged: get another.");
+  if (at >= 0) fail_not_finite(directory, *piece.tensor, piece.begin + at, values[at]);
 }
 
 // MXFP4 is normally announced in config.json, as gpt-oss does. Without that, it is detected by the tensor names.
@@ -71,6 +66,13 @@ void refuse_missing(const ModelFiles& files, const std::vector<const LayerLayout
 
 }  // namespace
 
+void fail_not_finite(const std::string& where, const TensorSpec& tensor, int64_t element, float value) {
+  const std::string what =
+      fmt::format("{}: element {} of tensor {} is {}", where, element, tensor.name, number_text(value));
+  if (std::isfinite(value)) fail_input(what + ", which is infinite in bf16; use --precision=fp32.");
+  fail_input(what + "; the file is damaged, or comes from a training that diverged: get another.");
+}
+
 void check_weights(const std::string& directory, const ModelConfig& config) {
   const ModelFiles files(directory);
   const std::vector<LayerLayout> layouts = model_layouts(config);
@@ -109,7 +111,7 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
   log_unannounced_mxfp4(files, layouts);
   check_unused(files, report.unused, layouts.front()->tensors.front(), threads);
   for_pieces(records, threads, "loading the weights", [&](const TensorPiece& piece, float* scratch) {
-    if (piece.tensor->is_adapter()) return;
+    if (piece.tensor->is_adapter() || piece.record->weights_in_files()) return;
     const TensorSource source = find_source(files, *piece.tensor);
     read_source(source, *piece.tensor, piece.begin, piece.count, scratch);
     check_finite(directory, piece, scratch);

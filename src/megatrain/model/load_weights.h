@@ -27,8 +27,12 @@ LoadReport match_weights(const ModelFiles& files, const std::vector<const LayerL
 // out or allocated, since a config.json may ask for thousands of layers that the files do not have.
 void check_weights(const std::string& directory, const ModelConfig& config);
 
-// Loads every tensor of every record, after match_weights() has accepted the files. Every weight must be finite. Throws
-// Error(bad_input).
+// Loads every tensor of every record, after match_weights() has accepted the files. Every weight must be finite.
+// Records whose weights stay in the files are left as they are. Throws Error(bad_input).
 LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads);
+
+// Throws Error(bad_input) for a weight that is infinite or NaN, which makes every result useless, or would be infinite
+// in bf16. `where`: the file or directory.
+[[noreturn]] void fail_not_finite(const std::string& where, const TensorSpec& tensor, int64_t element, float value);
 
 }  // namespace megatrain

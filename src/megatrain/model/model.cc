@@ -94,11 +94,27 @@ int64_t largest_layer_record(const ModelConfig& config) {
   return largest;
 }
 
+namespace {
+
+// Beside adapters, records that are entirely frozen hold their weights only as they compute: no checkpoint and no
+// export has them.
+std::vector<LayerLayout> without_frozen_masters(std::vector<LayerLayout> layouts) {
+  for (LayerLayout& layout : layouts) {
+    if (layout.state_elements > 0) continue;
+    for (TensorSpec& tensor : layout.tensors) tensor.master = tensor.dtype;
+    layout = make_layout(std::move(layout.tensors), layout.moments);
+  }
+  return layouts;
+}
+
+}  // namespace
+
 Model make_model(const ModelConfig& config, const ModelShape& shape, const TrainRules& rules,
                  const TensorTypes& stored) {
   const Family& family = family_of(config);
   std::vector<LayerLayout> layouts = with_format(
       as_in_source(model_layouts(config, shape.dtype, rules, shape.experts_per_record), stored), shape.state);
+  if (rules.adapter.any()) layouts = without_frozen_masters(std::move(layouts));
   Model model{.config = config,
               .shape = shape,
               .embedding = Embedding(config, shape, layouts.front()),

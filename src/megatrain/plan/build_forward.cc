@@ -47,11 +47,12 @@ ScheduleBuilder::Waiting ScheduleBuilder::on_host(const Away& away, const Group&
 void ScheduleBuilder::fetch(int64_t record, Resource into) {
   Resource from{Kind::record_weights, record};
   Lease lease;
-  if (plan_.weights_on_disk(record)) {
+  if (plan_.weights_staged(record)) {
+    const Kind stored = plan_.weights_in_files(record) ? Kind::file_weights : Kind::disk_weights;
     lease = weight_slabs_.acquire();
     from = {Kind::weight_slab, lease.slab()};
     add(Lane::disk_read, {.kind = ActionKind::stage_weights, .record = record},
-        {reads(Operand::from, {Kind::disk_weights, record}), writes(Operand::to, from)});
+        {reads(Operand::from, {stored, record}), writes(Operand::to, from)});
   }
   add(Lane::h2d, {.kind = ActionKind::fetch_weights, .record = record},
       {reads(Operand::from, from), writes(Operand::to, into)});

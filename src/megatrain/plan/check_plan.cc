@@ -109,7 +109,13 @@ class PlanCheck {
   void record(int64_t r) const {
     const RecordPlan& plan = p_.record(r);
     const bool layer = w_.is_layer_record(r), trained = w_.is_trained(r), by_host = !p_.updated_on_device(r);
-    require(plan.weights != Tier::disk, r, "'s weights must be \"hbm\" or \"host\"");
+    require(plan.weights == Tier::hbm || plan.weights == Tier::host, r, "'s weights must be \"hbm\" or \"host\"");
+    require(
+        plan.state != Tier::files || w_.may_stay_in_files(r), r,
+        "'s weights may stay in the model's files only when it is a frozen block beside adapters, files hold it and "
+        "memory.base is not host");
+    require(plan.moments != Tier::files && plan.gradient != Tier::files, r,
+            "'s moments and gradient are not in the model's files");
     require(plan.state != Tier::hbm || (plan.weights == Tier::hbm && plan.updated_by == UpdatedBy::device), r,
             "'s state is on the device, so its weights must be, and the device updates it");
     require((plan.state == Tier::hbm) == (plan.moments == Tier::hbm), r,
@@ -148,6 +154,8 @@ class PlanCheck {
     if (!layer && plan != PhasePlan{})
       refuse(fmt::format("{} must keep nothing, and its input must stay on the device",
                          work.ends ? "the head" : "the embedding"));
+    if (plan.outputs == Tier::files || plan.input == Tier::files)
+      refuse(fmt::format("the activations of block {} are in the model's files, which are only read", p));
     if (keep_index(plan.keep) >= work.levels.size())
       refuse(
           fmt::format("block {} keeps level {}, expected 0 to {}", p, keep_index(plan.keep), work.levels.size() - 1));
@@ -188,7 +196,7 @@ class PlanCheck {
     ring("visit_slots", rings.visit_slots, 0, w_.gradients_stay ? 0 : p_.visitors(),
          w_.gradients_stay ? ": gradients are dumped" : "");
     ring_of("moment_slabs", rings.moment_slabs, p_.with_moments_on_disk(), 2);
-    ring_of("weight_slabs", rings.weight_slabs, p_.with_weights_on_disk(), 1);
+    ring_of("weight_slabs", rings.weight_slabs, p_.with_weights_staged(), 1);
     ring_of("gradient_slabs", rings.gradient_slabs, p_.waiting_elsewhere(), 2);
     const bool stored = p_.activations_on_disk();
     ring("activation_slabs", rings.activation_slabs, stored ? 1 : 0, stored ? w_.micro_batches + 2 : 0,

@@ -42,6 +42,17 @@ std::string weights_text(const Workload& w, const Plan& p, const char* things) {
   return fmt::format("{} of {} {} stay on the device, the others {}", all - streamed, all, things, through);
 }
 
+// Weights that live neither on the device nor in host memory.
+std::string staged_text(const Plan& p, const char* things, const char* all_things) {
+  std::string text;
+  if (const int64_t on_disk = p.with_weights_on_disk())
+    text += fmt::format("weights of {} {}: on disk too, through {} slabs\n", on_disk, all_things, p.rings.weight_slabs);
+  if (const int64_t in_files = p.with_weights_in_files())
+    text += fmt::format("weights of {} frozen {}: stay in the model's files, read through {}\n", in_files, things,
+                        counted(p.rings.weight_slabs, "slab"));
+  return text;
+}
+
 // ", 8 of them in host memory and 2 on disk", if the kept activations of some of these blocks wait off the device.
 std::string away_text(const std::vector<PhasePlan>& of_level) {
   std::string text;
@@ -156,8 +167,7 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   if (const int64_t on_disk = p.with_moments_on_disk())
     text += fmt::format("moments of {} {}: on disk, through {} slabs of host memory\n", on_disk, all_things,
                         p.rings.moment_slabs);
-  if (const int64_t on_disk = p.with_weights_on_disk())
-    text += fmt::format("weights of {} {}: on disk too, through {} slabs\n", on_disk, all_things, p.rings.weight_slabs);
+  text += staged_text(p, things, all_things);
   for (const auto& [tier, where] :
        {std::pair{Tier::hbm, "on the device, in the memory of the blocks' inputs"}, {Tier::disk, "on disk"}}) {
     if (const int64_t count = std::ranges::count(p.records, tier, &RecordPlan::gradient))
@@ -184,7 +194,8 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   if (w.generation_bytes > 0) text += samples_text(w, need);
   for (const auto& [title, bytes, total] : {std::tuple{"device memory", &need.hbm, need.hbm_bytes()},
                                             {"host memory", &need.host, need.host_bytes()},
-                                            {"disk", &need.disk, need.disk_bytes()}}) {
+                                            {"disk", &need.disk, need.disk_bytes()},
+                                            {"model's files, only read", &need.files, need.file_bytes()}}) {
     if (total > 0) text += fmt::format("{}: {}\n", title, format_bytes(total));
     for (size_t kind = 0; kind < bytes->size(); ++kind) {
       if ((*bytes)[kind] > 0)

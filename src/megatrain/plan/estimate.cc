@@ -81,7 +81,11 @@ class ActionCosts {
         const int64_t others = w_.by_rows(a.record) ? w_.record(a.record).trained / kRowSlices : 0;
         return update_seconds(a.record, w_.gradient_elements(a.record) + others);
       }
-      case ActionKind::stage_weights: return as_double(w_.disk_weight_bytes(a.record)) / m_.disk_read_bytes_per_s;
+      case ActionKind::stage_weights: {
+        const bool files = plan_.weights_in_files(a.record);
+        return as_double(files ? w_.record(a.record).file_bytes : w_.disk_weight_bytes(a.record)) /
+               m_.disk_read_bytes_per_s;
+      }
       case ActionKind::fetch_moments: return as_double(disk_bytes(a.record)) / beside(m_.disk_read_bytes_per_s);
       case ActionKind::fetch_gradient: return as_double(w_.disk_gradient_bytes(a.record)) / m_.disk_read_bytes_per_s;
       case ActionKind::return_moments: return as_double(disk_bytes(a.record)) / beside(m_.disk_write_bytes_per_s);

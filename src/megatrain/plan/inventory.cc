@@ -56,7 +56,7 @@ class ResourceList {
       partials = std::max(partials, ceil_div(trained, kNormPartialElements) + w_.record(r).norm_parts - 1);
       if (w_.home(r) == r) state(r, tier);
       if (plan_.moments_on_disk(r)) passing = std::max(passing, update_slab_bytes(w_, plan_, r));
-      if (plan_.weights_on_disk(r)) staged = std::max(staged, w_.disk_weight_bytes(r));
+      if (plan_.weights_staged(r)) staged = std::max(staged, w_.disk_weight_bytes(r));
       device(Kind::squares, r, 8 * w_.record(r).norm_parts);
       host(Kind::host_squares, r, 8 * w_.record(r).norm_parts);
       if (!w_.is_layer_record(r)) continue;
@@ -116,7 +116,8 @@ class ResourceList {
     if (plan_.weights_on_disk(r) || plan_.moments_on_disk(r)) {
       for (const DiskPlane& plane : disk_planes(w_, plan_, r)) visit_(plane.kind, Tier::disk, r, plane.bytes, 1);
     }
-    if (!plan_.weights_on_disk(r)) {
+    if (plan_.weights_in_files(r)) visit_(Kind::file_weights, Tier::files, r, w_.record(r).file_bytes, 1);
+    if (!plan_.weights_staged(r)) {
       plane(Kind::record_weights, tier, r, w_.stored_bytes(r));
       plane(Kind::low_bits, tier, r, w_.low_bytes(r));
     }
@@ -313,6 +314,7 @@ const char* resource_name(ResourceKind kind) {
     case Kind::disk_boundary: return "boundaries";
     case Kind::disk_kept: return "kept outputs";
     case Kind::disk_gradient: return "gradients";
+    case Kind::file_weights: return "weights";
   }
   return "?";
 }
@@ -339,6 +341,7 @@ bool is_idle_between_steps(ResourceKind kind) {
 int64_t MemoryNeed::hbm_bytes() const { return std::accumulate(hbm.begin(), hbm.end(), int64_t{0}); }
 int64_t MemoryNeed::host_bytes() const { return std::accumulate(host.begin(), host.end(), int64_t{0}); }
 int64_t MemoryNeed::disk_bytes() const { return std::accumulate(disk.begin(), disk.end(), int64_t{0}); }
+int64_t MemoryNeed::file_bytes() const { return std::accumulate(files.begin(), files.end(), int64_t{0}); }
 
 namespace {
 
@@ -384,7 +387,7 @@ std::string disk_contents(const MemoryNeed& need) {
 
 nlohmann::json memory_to_json(const MemoryNeed& need) {
   nlohmann::json memory;
-  for (const Tier tier : {Tier::hbm, Tier::host, Tier::disk}) {
+  for (const Tier tier : {Tier::hbm, Tier::host, Tier::disk, Tier::files}) {
     const auto& kinds = need.of(tier);
     for (size_t kind = 0; kind < kinds.size(); ++kind) {
       if (kinds[kind] > 0) memory[tier_name(tier)][resource_name(static_cast<ResourceKind>(kind))] = kinds[kind];

@@ -17,19 +17,20 @@ namespace megatrain {
 
 class SlotRings;
 
-// Bytes by kind of resource.
+// Bytes by kind of resource. `files`: read from the model's own files; nothing is allocated for them.
 struct MemoryNeed {
-  std::array<int64_t, kResourceKinds> hbm{}, host{}, disk{};
+  std::array<int64_t, kResourceKinds> hbm{}, host{}, disk{}, files{};
 
   const std::array<int64_t, kResourceKinds>& of(Tier tier) const {
-    return tier == Tier::hbm ? hbm : tier == Tier::host ? host : disk;
+    return tier == Tier::hbm ? hbm : tier == Tier::host ? host : tier == Tier::disk ? disk : files;
   }
   std::array<int64_t, kResourceKinds>& of(Tier tier) {
-    return tier == Tier::hbm ? hbm : tier == Tier::host ? host : disk;
+    return tier == Tier::hbm ? hbm : tier == Tier::host ? host : tier == Tier::disk ? disk : files;
   }
   int64_t hbm_bytes() const;
   int64_t host_bytes() const;
   int64_t disk_bytes() const;
+  int64_t file_bytes() const;
   int64_t bytes_of(ResourceKind kind) const {
     const size_t at = static_cast<size_t>(kind);
     return hbm[at] + host[at] + disk[at];
@@ -40,7 +41,7 @@ MemoryNeed memory_need(const Workload& workload, const Plan& plan);
 MemoryNeed memory_need(const Workload& workload, const Plan& plan, const SlotRings& slots);
 // Which kinds live on disk, for example "weights and moments and gradients and block inputs".
 std::string disk_contents(const MemoryNeed& need);
-nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}, "disk": {...}}
+nlohmann::json memory_to_json(const MemoryNeed& need);  // {"hbm": {name: bytes}, "host": {...}, ...}
 
 // A plane of a record (its weights, low bits or moments) that lives on disk, and its size there.
 struct DiskPlane {

@@ -24,7 +24,8 @@ struct RecordPlan {
   // copied once per step. host: a device slot that they stream through.
   Tier weights = Tier::host;
   // Where the weights and the low bits (the low half of the fp32 master) live. hbm: together with the moments. disk:
-  // only for layer records.
+  // only for layer records. files: the weights of a frozen layer record stay in the model's files and are read from
+  // there.
   Tier state = Tier::host;
   // Where m and v live. disk: only for trained records that the host updates; during the update they are in a slab.
   Tier moments = Tier::host;
@@ -84,7 +85,7 @@ struct Rings {
   int64_t gradient_slabs = 0;  // slabs that gradients waiting on disk or on the device pass through
   // Slabs that moments on disk pass through. With 2 or more, moments are read ahead of the updates.
   int64_t moment_slabs = 0;
-  int64_t weight_slabs = 0;  // slabs that weights pass through on their way from disk to the device
+  int64_t weight_slabs = 0;  // slabs that weights pass through on their way from disk or files to the device
   // Slabs that inputs and kept outputs on disk pass through, one micro-batch each.
   int64_t activation_slabs = 0;
   bool operator==(const Rings&) const = default;
@@ -128,6 +129,8 @@ struct Plan {
 
   bool state_on_device(int64_t r) const { return record(r).state == Tier::hbm; }
   bool weights_on_disk(int64_t r) const { return record(r).state == Tier::disk; }
+  bool weights_in_files(int64_t r) const { return record(r).state == Tier::files; }
+  bool weights_staged(int64_t r) const { return weights_on_disk(r) || weights_in_files(r); }  // pass through a slab
   bool moments_on_disk(int64_t r) const { return record(r).moments == Tier::disk; }
   bool gradient_on_disk(int64_t r) const { return record(r).gradient == Tier::disk; }
   bool updated_on_device(int64_t r) const { return record(r).updated_by == UpdatedBy::device; }
@@ -166,6 +169,12 @@ struct Plan {
   }
   int64_t with_weights_on_disk() const {
     return count([this](int64_t r) { return weights_on_disk(r); });
+  }
+  int64_t with_weights_in_files() const {
+    return count([this](int64_t r) { return weights_in_files(r); });
+  }
+  int64_t with_weights_staged() const {
+    return count([this](int64_t r) { return weights_staged(r); });
   }
   int64_t packed_and_coming(const Workload& w) const {  // packed records that cross the link
     return count([&](int64_t r) { return w.is_packed(r) && !state_on_device(r); });

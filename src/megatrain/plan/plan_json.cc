@@ -18,7 +18,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::array kTiers = {Tier::hbm, Tier::host, Tier::disk};
+constexpr std::array kTiers = {Tier::hbm, Tier::host, Tier::disk, Tier::files};
 constexpr std::array kUpdaters = {UpdatedBy::host, UpdatedBy::device};
 
 const char* name_of(Tier tier) { return tier_name(tier); }

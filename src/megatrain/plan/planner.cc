@@ -387,6 +387,45 @@ void spill_outputs(const Workload& w, const Plan& plan, const Budgets& budgets, 
   if (spilled) consider(*spilled);
 }
 
+bool any_may_stay_in_files(const Workload& w) {
+  return std::ranges::any_of(w.records, [](const RecordWork& r) { return r.file_bytes > 0; });
+}
+
+// Plans that leave frozen weights in the model's files, as many as host memory or the budgets ask for. The plan itself
+// if none may stay there.
+std::vector<Plan> with_base_in_files(const Workload& w, const Plan& plan, const Budgets& budgets) {
+  constexpr int64_t kMostSlabs = 3;
+  if (!any_may_stay_in_files(w)) return {plan};
+  std::vector<Plan> plans;
+  for (int64_t slabs = 2; slabs <= kMostSlabs; ++slabs)
+    plans.push_back(budgets.base_in_files ? leave_all_in_files(w, plan, slabs)
+                                          : leave_in_files(w, plan, budgets, slabs));
+  return plans;
+}
+
+// Calls consider(plan) with this plan if it fits the host, and else with plans made from it that do, until it returns
+// true. Calls lacks_host(plan) if none fits. Returns whether consider() returned true.
+template <class Consider, class LacksHost>
+bool search_host(const Workload& w, const Budgets& budgets, const SlotRings& slots, const Start& start,
+                 const Plan& plan, const Consider& consider, const LacksHost& lacks_host) {
+  if (memory_need(w, plan, slots).host_bytes() <= budgets.host_bytes) return consider(plan);
+  Plan tight = plan;
+  if (!w.clip) tight.rings.host_gradients = std::min<int64_t>(1, plan.rings.host_gradients);
+  if (memory_need(w, tight, slots).host_bytes() <= budgets.host_bytes) return consider(tight);
+  bool done = false;
+  if (budgets.disk_bytes > 0) {
+    const auto consider_spilled = [&](const Plan& spilled) { done = done || consider(spilled); };
+    if (start.outputs > 0) {
+      spill_outputs(w, tight, budgets, consider_spilled);
+    } else {
+      spill(w, plan, budgets, consider_spilled);
+      if (tight != plan) spill(w, tight, budgets, consider_spilled);
+    }
+  }
+  if (!done && start.outputs == 0) lacks_host(tight);
+  return done;
+}
+
 // Calls consider(plan) with plans that fit, until it returns true. Calls lacks_device(plan, bytes) with starts that do
 // not fit the device, and lacks_host(plan) with plans that do not fit the host and its disk.
 template <class Consider, class LacksDevice, class LacksHost>
@@ -409,30 +448,11 @@ void search(const Workload& w, const Budgets& budgets, const MachineProfile& mac
       lacks_device(base, device);
       continue;
     }
-    for (const Plan& plan : climbed(w, slots, budgets.gpu_bytes, start, base, long_sequences)) {
-      if (!seen[start.outputs > 0].add(plan)) continue;
-      if (memory_need(w, plan, slots).host_bytes() <= budgets.host_bytes) {
-        if (consider(plan)) return;
-        continue;
+    for (const Plan& top : climbed(w, slots, budgets.gpu_bytes, start, base, long_sequences)) {
+      if (!seen[start.outputs > 0].add(top)) continue;
+      for (const Plan& plan : with_base_in_files(w, top, budgets)) {
+        if (search_host(w, budgets, slots, start, plan, consider, lacks_host)) return;
       }
-      Plan tight = plan;
-      if (!w.clip) tight.rings.host_gradients = std::min<int64_t>(1, plan.rings.host_gradients);
-      if (memory_need(w, tight, slots).host_bytes() <= budgets.host_bytes) {
-        if (consider(tight)) return;
-        continue;
-      }
-      if (budgets.disk_bytes > 0) {
-        bool done = false;
-        const auto consider_spilled = [&](const Plan& spilled) { done = done || consider(spilled); };
-        if (start.outputs > 0) {
-          spill_outputs(w, tight, budgets, consider_spilled);
-        } else {
-          spill(w, plan, budgets, consider_spilled);
-          if (tight != plan) spill(w, tight, budgets, consider_spilled);
-        }
-        if (done) return;
-      }
-      if (start.outputs == 0) lacks_host(tight);
     }
   }
 }
@@ -511,6 +531,8 @@ Plan make_plan(const Workload& w, const Budgets& budgets, const MachineProfile& 
       notes->push_back("some block inputs wait in host memory");
     if (const int64_t bytes = memory_need(w, *best).disk_bytes(); bytes > 0)
       notes->push_back(fmt::format("{} of {} live on disk", format_bytes(bytes), disk_contents(memory_need(w, *best))));
+    if (const int64_t bytes = memory_need(w, *best).file_bytes(); bytes > 0 && !budgets.base_in_files)
+      notes->push_back(fmt::format("{} of frozen weights stay in the model's files", format_bytes(bytes)));
   }
   return *best;
 }

@@ -109,7 +109,16 @@ class RandomPlan {
       const bool may = disk && !plan_.updated_on_device(r) && plan_.moments_on_disk(r) == w_.is_trained(r);
       if (may && below(3) > 0) plan_.record(r).state = Tier::disk;
     }
-    plan_.rings.weight_slabs = ring(plan_.with_weights_on_disk(), 1);
+    if (std::ranges::any_of(w_.records, [](const RecordWork& r) { return r.file_bytes > 0; })) files();
+    plan_.rings.weight_slabs = ring(plan_.with_weights_staged(), 1);
+  }
+
+  // In most plans some of the records that may stay in the model's files do, in some all.
+  void files() {
+    const int64_t most = below(4);
+    for (const int64_t r : w_.layer_records()) {
+      if (w_.may_stay_in_files(r) && !plan_.state_on_device(r) && below(3) < most) plan_.record(r).state = Tier::files;
+    }
   }
 
   // A gradient that waits on the device uses the memory of an input that waits there, so those inputs stay.

@@ -73,7 +73,7 @@ enum class ResourceKind : uint8_t {
   // a = slab of the ring: m and v of a record whose moments live on disk; if its weights and low bits live there too,
   // they come first
   moment_slab,
-  weight_slab,    // a = slab of the ring: weights on their way from disk to the device
+  weight_slab,    // a = slab of the ring: weights on their way from disk or files to the device
   gradient_slab,  // a = slab of the ring: a gradient that waits on disk or on the device, in transit
   // on disk
   disk_weights,   // a = record
@@ -82,8 +82,10 @@ enum class ResourceKind : uint8_t {
   disk_gradient,  // a = record: the rounded gradient, until the host may update
   disk_boundary,  // a = phase, b = micro-batch: its input
   disk_kept,      // a = phase, b = micro-batch: its kept outputs
+  // in the model's files
+  file_weights,  // a = record
 };
-inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::disk_kept) + 1;
+inline constexpr int kResourceKinds = static_cast<int>(ResourceKind::file_weights) + 1;
 const char* resource_name(ResourceKind kind);
 
 // True for activations, the workspace and weights in transit. Every step or evaluation writes them before it reads

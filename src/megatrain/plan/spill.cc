@@ -56,7 +56,8 @@ Plan with_moments_on_disk(Plan plan, const std::vector<int64_t>& records, int64_
 // Blocks whose weights may go to disk, from the last to the first.
 std::vector<int64_t> blocks_that_may(const Workload& w, const Plan& plan) {
   std::vector<int64_t> blocks = w.layer_records();
-  std::erase_if(blocks, [&](int64_t record) { return plan.updated_on_device(record); });
+  std::erase_if(blocks,
+                [&](int64_t record) { return plan.updated_on_device(record) || plan.weights_in_files(record); });
   std::ranges::reverse(blocks);
   return blocks;
 }
@@ -67,7 +68,7 @@ Plan with_weights_on_disk(const Workload& w, const Plan& plan, const std::vector
   const std::vector<int64_t> trained = records_that_may(w, plan);
   Plan spilled = with_moments_on_disk(plan, trained, std::min(slabs, std::ssize(trained)));
   for (int64_t i = 0; i < count; ++i) spilled.record(blocks[static_cast<size_t>(i)]).state = Tier::disk;
-  spilled.rings.weight_slabs = std::min(slabs, count);
+  spilled.rings.weight_slabs = std::min(slabs, spilled.with_weights_staged());
   return spilled;
 }
 
@@ -87,7 +88,50 @@ std::vector<int64_t> outputs_in_order(const Workload& w, const Plan& plan) {
   return order;
 }
 
+// Frozen records that may stay in files, the largest first. Those of one size alternate between distant layers: their
+// positions are taken in the order of their reversed bits, so that any number of them is evenly spread.
+std::vector<int64_t> records_for_files(const Workload& w, const Plan& plan) {
+  std::vector<int64_t> records = w.layer_records();
+  std::erase_if(records, [&](int64_t r) { return !w.may_stay_in_files(r) || plan.record(r).state != Tier::host; });
+  const auto reversed = [](int64_t position) {
+    uint32_t bits = 0;
+    for (int i = 0; i < 32; ++i) bits |= (static_cast<uint32_t>(position) >> i & 1u) << (31 - i);
+    return bits;
+  };
+  std::ranges::stable_sort(records, [&](int64_t a, int64_t b) {
+    const int64_t first = w.stored_bytes(a), second = w.stored_bytes(b);
+    return first != second ? first > second : reversed(w.phase_of(a)) < reversed(w.phase_of(b));
+  });
+  return records;
+}
+
+Plan with_files(Plan plan, const std::vector<int64_t>& records, int64_t count, int64_t slabs) {
+  for (int64_t i = 0; i < count; ++i) plan.record(records[static_cast<size_t>(i)]).state = Tier::files;
+  plan.rings.weight_slabs = std::min(slabs, plan.with_weights_staged());
+  return plan;
+}
+
 }  // namespace
+
+Plan leave_in_files(const Workload& w, const Plan& plan, const Budgets& budgets, int64_t slabs) {
+  if (memory_need(w, plan).host_bytes() <= budgets.host_bytes) return plan;
+  const std::vector<int64_t> records = records_for_files(w, plan);
+  int64_t low = 0, high = std::ssize(records);  // once the slabs are there, each further record lowers the need
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (memory_need(w, with_files(plan, records, middle, slabs)).host_bytes() <= budgets.host_bytes) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return with_files(plan, records, low, slabs);
+}
+
+Plan leave_all_in_files(const Workload& w, const Plan& plan, int64_t slabs) {
+  const std::vector<int64_t> records = records_for_files(w, plan);
+  return with_files(plan, records, std::ssize(records), slabs);
+}
 
 Plan spill_gradients(const Workload& w, const Plan& plan, const Budgets& budgets, int64_t slabs, SpillOrder order) {
   if (!w.clip) return plan;

@@ -26,6 +26,13 @@ Plan spill_gradients(const Workload& workload, const Plan& plan, const Budgets& 
 std::optional<Plan> spill_moments(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs,
                                   SpillOrder order);
 
+// Leaves frozen weights in the model's files, to be read through `slabs` host slabs: those of as few records as needed
+// to bring the plan within host memory, the largest first and evenly spread over the layers. If no number is enough,
+// all that may stay there. Nothing is written, and no disk is needed.
+Plan leave_in_files(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs);
+// Leaves all that may stay there in the files.
+Plan leave_all_in_files(const Workload& workload, const Plan& plan, int64_t slabs);
+
 // For plans for which spill_moments() is not enough: moves the moments of all layers, plus the weights and low bits of
 // as few blocks as needed, the last blocks first.
 std::optional<Plan> spill_weights(const Workload& workload, const Plan& plan, const Budgets& budgets, int64_t slabs);

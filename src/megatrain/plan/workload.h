@@ -43,6 +43,9 @@ struct RecordWork {
   // Size of its weights in the stored form, in which they live and travel. 0: it is the same as the compute form. A
   // record for which the two differ is entirely frozen.
   int64_t packed_bytes = 0;
+  // Size of its weights in the model's files, if they may stay there while it trains; otherwise 0. It then has nothing
+  // trained and no low bits.
+  int64_t file_bytes = 0;
 
   // Only for a table whose rows are looked up by token; otherwise 0.
   int64_t rows = 0;
@@ -189,6 +192,7 @@ struct Workload {
   }
   const PhaseWork& phase(int64_t p) const { return phases[static_cast<size_t>(p)]; }
   bool is_trained(int64_t r) const { return record(r).trained > 0; }
+  bool may_stay_in_files(int64_t r) const { return record(r).file_bytes > 0; }
 
   int64_t norm_parts() const {  // over all records
     int64_t sum = 0;

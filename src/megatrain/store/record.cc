@@ -11,6 +11,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/split_master.h"
 #include "megatrain/io/scratch_file.h"
+#include "megatrain/store/weight_source.h"
 #include "megatrain/tensor/moment_codes.h"
 
 namespace megatrain {
@@ -60,7 +61,8 @@ struct PlaneNeed {
 
 std::array<PlaneNeed, 4> plane_needs(const LayerLayout& layout, const DiskPlanes& disk) {
   const auto need = [](int64_t on_disk, int64_t bytes) { return on_disk < 0 ? round_up(bytes, kPlaneAlignment) : 0; };
-  return {{{"weights", &PlaneBuffers::weights, need(disk.weights, layout.stored_bytes())},
+  const int64_t weights = disk.source ? 0 : need(disk.weights, layout.stored_bytes());
+  return {{{"weights", &PlaneBuffers::weights, weights},
            {"low bits", &PlaneBuffers::low, need(disk.low, layout.low_elements * 2)},
            {"first moments", &PlaneBuffers::m, need(disk.m, layout.moment_bytes())},
            {"second moments", &PlaneBuffers::v, need(disk.v, layout.moment_bytes())}}};
@@ -118,7 +120,7 @@ LayerRecord::LayerRecord(const LayerRecord& home, LayerLayout layout)
 
 StatePlanes LayerRecord::planes() const {
   const bool narrow = dtype() == DType::bf16;
-  ensure(!packed(), "nothing of a packed record is updated or looked up");
+  ensure(!weights_in_files() && !packed(), "nothing of a record that is packed or in files is updated or looked up");
   return {.weight = narrow ? reinterpret_cast<bf16*>(weights_.data()) : nullptr,
           .low = reinterpret_cast<uint16_t*>(low_.data()),
           .master = narrow ? nullptr : reinterpret_cast<float*>(weights_.data()),
@@ -182,13 +184,13 @@ void from_floats(DType dtype, const float* values, int64_t count, void* out) {
 
 void LayerRecord::read_elements(const TensorSpec& tensor, int64_t begin, int64_t count, void* out) const {
   const int64_t element = dtype_bytes(dtype());
-  if (!packed()) return read_plane(weights_, disk_.weights, (tensor.offset + begin) * element, count * element, out);
+  if (!packed()) return read_stored((tensor.offset + begin) * element, count * element, out);
   if (tensor.packing == WeightPacking::none)
-    return read_plane(weights_, disk_.weights, tensor.packed_offset + begin * element, count * element, out);
+    return read_stored(tensor.packed_offset + begin * element, count * element, out);
   const int64_t first = begin / kMxfp4Block, blocks = ceil_div(begin + count, kMxfp4Block) - first;
   std::vector<std::byte> codes(static_cast<size_t>(blocks * kMxfp4BlockBytes)), scales(static_cast<size_t>(blocks));
-  read_plane(weights_, disk_.weights, tensor.packed_offset + first * kMxfp4BlockBytes, std::ssize(codes), codes.data());
-  read_plane(weights_, disk_.weights, scales_at(tensor) + first, blocks, scales.data());
+  read_stored(tensor.packed_offset + first * kMxfp4BlockBytes, std::ssize(codes), codes.data());
+  read_stored(scales_at(tensor) + first, blocks, scales.data());
   std::vector<float> values(static_cast<size_t>(count));
   decode_mxfp4(codes.data(), scales.data(), begin - first * kMxfp4Block, count, values.data());
   from_floats(dtype(), values.data(), count, out);
@@ -196,10 +198,9 @@ void LayerRecord::read_elements(const TensorSpec& tensor, int64_t begin, int64_t
 
 void LayerRecord::write_elements(const TensorSpec& tensor, int64_t begin, int64_t count, const void* elements) {
   const int64_t element = dtype_bytes(dtype());
-  if (!packed())
-    return write_plane(weights_, disk_.weights, (tensor.offset + begin) * element, count * element, elements);
+  if (!packed()) return write_stored((tensor.offset + begin) * element, count * element, elements);
   if (tensor.packing == WeightPacking::none)
-    return write_plane(weights_, disk_.weights, tensor.packed_offset + begin * element, count * element, elements);
+    return write_stored(tensor.packed_offset + begin * element, count * element, elements);
   ensure(begin % kMxfp4Block == 0 && count % kMxfp4Block == 0, "a packed tensor is written in whole blocks");
   const int64_t first = begin / kMxfp4Block, blocks = count / kMxfp4Block;
   std::vector<float> values(static_cast<size_t>(count));
@@ -207,9 +208,8 @@ void LayerRecord::write_elements(const TensorSpec& tensor, int64_t begin, int64_
   std::vector<std::byte> codes(static_cast<size_t>(blocks * kMxfp4BlockBytes)), scales(static_cast<size_t>(blocks));
   ensure(encode_mxfp4(values.data(), count, codes.data(), scales.data()),
          "a packed tensor gets values that it can hold");
-  write_plane(weights_, disk_.weights, tensor.packed_offset + first * kMxfp4BlockBytes, std::ssize(codes),
-              codes.data());
-  write_plane(weights_, disk_.weights, scales_at(tensor) + first, blocks, scales.data());
+  write_stored(tensor.packed_offset + first * kMxfp4BlockBytes, std::ssize(codes), codes.data());
+  write_stored(scales_at(tensor) + first, blocks, scales.data());
 }
 
 bool LayerRecord::holds(const TensorSpec& tensor, const float* values, int64_t count) const {
@@ -220,7 +220,7 @@ bool LayerRecord::holds(const TensorSpec& tensor, const float* values, int64_t c
 }
 
 void LayerRecord::read_weights(int64_t begin, int64_t bytes, void* out) const {
-  if (!packed()) return read_plane(weights_, disk_.weights, begin, bytes, out);
+  if (!packed()) return read_stored(begin, bytes, out);
   const int64_t element = dtype_bytes(dtype()), end = begin + bytes;
   std::memset(out, 0, static_cast<size_t>(bytes));  // zero the gaps
   for (const TensorSpec& tensor : layout_.tensors) {
@@ -229,6 +229,16 @@ void LayerRecord::read_weights(int64_t begin, int64_t bytes, void* out) const {
     if (from >= to) continue;
     read_elements(tensor, (from - at) / element, (to - from) / element, static_cast<std::byte*>(out) + (from - begin));
   }
+}
+
+void LayerRecord::read_stored(int64_t begin, int64_t bytes, void* out) const {
+  if (!weights_in_files()) return read_plane(weights_, disk_.weights, begin, bytes, out);
+  disk_.source->read(disk_.source_record, begin, bytes, static_cast<std::byte*>(out));
+}
+
+void LayerRecord::write_stored(int64_t begin, int64_t bytes, const void* data) {
+  ensure(!weights_in_files(), "weights that stay in the model's files are not written");
+  write_plane(weights_, disk_.weights, begin, bytes, data);
 }
 
 void LayerRecord::read_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, void* out) const {

@@ -50,10 +50,14 @@ struct StatePlanes {
 };
 
 class ScratchFile;
+class WeightSource;
 
 // Where planes of a record are on disk: byte offsets into the file, or -1 for planes on the record's tier.
 struct DiskPlanes {
   ScratchFile* file = nullptr;
+  // The weights stay in the model's files, where they are those of record `source_record`.
+  WeightSource* source = nullptr;
+  int64_t source_record = -1;
   int64_t weights = -1;
   int64_t low = -1;
   int64_t m = -1;
@@ -91,8 +95,9 @@ class LayerRecord {
   bool packed() const { return layout_.packed(); }
   int64_t weight_bytes() const { return layout_.weight_bytes(); }
 
-  std::byte* weights() const { return weights_.data(); }  // in their stored form; not for weights on disk
-  bool weights_on_disk() const { return disk_.weights >= 0; }
+  std::byte* weights() const { return weights_.data(); }             // in their stored form; not for weights on disk
+  bool weights_in_files() const { return disk_.source != nullptr; }  // which are only read
+  bool weights_on_disk() const { return disk_.weights >= 0 || weights_in_files(); }
   StatePlanes planes() const;
 
   // Reads bytes [begin, begin + bytes) of the weights, in the dtype that computes, to host memory. The lanes must be
@@ -127,6 +132,8 @@ class LayerRecord {
   void write_elements(const TensorSpec& tensor, int64_t begin, int64_t count, const void* elements);
   int64_t scales_at(const TensorSpec& tensor) const { return tensor.packed_offset + tensor.elements() / 2; }
   // Bytes [begin, begin + bytes) of a plane, in memory or at offset `disk` of the file.
+  void read_stored(int64_t begin, int64_t bytes, void* out) const;  // of the weights, in their stored form
+  void write_stored(int64_t begin, int64_t bytes, const void* data);
   void read_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, void* out) const;
   void write_plane(const Buffer& plane, int64_t disk, int64_t begin, int64_t bytes, const void* data);
   void read_plane(Moment moment, int64_t begin, int64_t bytes, void* out) const {

@@ -37,6 +37,7 @@ Session::Session(const TrainConfig& config, ModelSource source)
       machine_(open_machine(config.device, config.threads)),
       identity_(make_identity(config, source_.config)) {
   machine_.disk = disk_settings(config);
+  machine_.disk.base = source_.directory;
   router_losses(config, source_.config);  // throws for a bad configuration before anything is built
   warn_of_long_sequences(config, source_.config);
 }
@@ -48,6 +49,7 @@ void Session::choose_algorithms(const nlohmann::json* saved) {
 Workload Session::workload_of(int64_t experts_per_record) const {
   PlannedMachine planned = this_machine(machine_, config_.threads);
   planned.prompt_tokens = prompt_tokens_;
+  planned.base_files = base_may_stay(config_, source_.directory);
   Workload w = make_workload(config_, source_.config, identity_, planned, source_.types, experts_per_record);
   if (alias_layers_ > 0) w.alias_records = alias_layers_ * (w.layer_record_count() / model().layers);
   return w;

@@ -10,7 +10,9 @@
 #include "megatrain/base/log.h"
 #include "megatrain/base/units.h"
 #include "megatrain/io/given_json.h"
+#include "megatrain/io/file_system.h"
 #include "megatrain/io/json.h"
+#include "megatrain/model/files/base_files.h"
 #include "megatrain/model/model.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/plan/check_plan.h"
@@ -192,14 +194,41 @@ bool has_whole_attention(const OpsShape& shape) {
 void add_generation(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity,
                     const PlannedMachine& planned, Workload& w) {
   const int64_t prompt = planned.prompt_tokens > 0 ? planned.prompt_tokens : most_prompt_tokens(config.sample);
-  // on the CPU too, packed weights and weights on disk are copied, as they would be to a GPU
-  const bool in_place = !planned.gpu && config.memory.nvme_path.empty() &&
-                        std::ranges::all_of(w.records, [](const RecordWork& r) { return r.packed_bytes == 0; });
+  // on the CPU too, packed weights and weights on disk or in files are copied, as they would be to a GPU
+  const bool in_place =
+      !planned.gpu && config.memory.nvme_path.empty() &&
+      std::ranges::all_of(w.records, [](const RecordWork& r) { return r.packed_bytes == 0 && r.file_bytes == 0; });
   const GenerationNeed need =
       CachedForward::most_needed(model, w.activation_dtype, w.experts_per_record,
                                  sample_options(config.sample, model, identity.trained.adapter, prompt), in_place);
   w.generation_bytes = need.bytes;
   w.scratch_bytes = std::max(w.scratch_bytes, scratch_bytes(need.ops, planned));
+}
+
+}  // namespace
+
+bool base_may_stay(const TrainConfig& config, const std::string& directory) {
+  return !directory.empty() && (config.memory.base == "files" || !is_network_file_system(file_system_of(directory)));
+}
+
+namespace {
+
+// Marks the frozen records that may stay in the model's files.
+void add_base_files(const TrainConfig& config, const Model& model, const TensorTypes& stored,
+                    const PlannedMachine& planned, Workload& w) {
+  if (config.memory.base == "host") return;
+  const std::vector<LayerLayout> layouts = model.layouts();
+  bool any = false;
+  for (int64_t r = 0; planned.base_files && w.adapter_records() > 0 && r < w.record_count(); ++r) {
+    const LayerLayout& layout = layouts[static_cast<size_t>(r)];
+    if (!w.is_layer_record(r) || w.is_trained(r) || layout.low_elements > 0) continue;
+    w.records[static_cast<size_t>(r)].file_bytes = file_bytes(layout, stored);
+    any = any || w.may_stay_in_files(r);
+  }
+  if (config.memory.base == "files" && !any)
+    fail_config(
+        "memory.base is files, but no frozen block of this model can be read from files: its weights are random, or "
+        "every block has modules that are trained whole; leave memory.base out");
 }
 
 }  // namespace
@@ -226,6 +255,7 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows(0));
   w.device_base_bytes = planned.device_base_bytes;
   w.host_base_bytes = planned.host_base_bytes;
+  add_base_files(config, built, stored, planned, w);
   if (config.sample.every > 0) add_generation(config, model, identity, planned, w);
   return w;
 }
@@ -276,6 +306,7 @@ Budgets make_budgets(const TrainConfig& config, const PlannedMachine& planned) {
     budgets.*key.bytes = (config.memory.*key.given).value_or(budgets.*key.bytes);
   }
   budgets.state_on_host = config.memory.state == "host";
+  budgets.base_in_files = config.memory.base == "files";
   return budgets;
 }
 

@@ -78,8 +78,13 @@ struct PlannedMachine {
   int64_t device_base_bytes = 0;  // held by the driver
   int64_t host_base_bytes = 0;    // held by the process
   Ops* ops = nullptr;             // the device's, if it is present
+  bool base_files = true;         // files of the model are on a drive from which a run can read its frozen weights
   int64_t prompt_tokens = 0;      // of the longest of sample.prompts, if a tokenizer counted them; 0: unknown
 };
+
+// Whether a run may read frozen weights from the files in this directory while it trains. Unless memory.base is files,
+// they must be on a drive of this machine.
+bool base_may_stay(const TrainConfig& config, const std::string& directory);
 
 // Scratch bytes that the ops need. Queried from the device's ops if they exist, otherwise an upper bound.
 int64_t scratch_bytes(const OpsShape& shape, const PlannedMachine& planned);

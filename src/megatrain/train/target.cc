@@ -51,7 +51,7 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
     json["num_hidden_layers"] = *layers;
     json.erase("layer_types");
   }
-  Target target{.config = config, .model = parse_model_config(json, where), .stored = {}};
+  Target target{.config = config, .model = parse_model_config(json, where), .directory = directory, .stored = {}};
   target.stored = stored_types(directory, target.model);
   if (target.stored.empty() && (!random || config.adapter.rank > 0)) target.stored = declared_types(target.model);
   return target;

@@ -14,6 +14,7 @@ namespace megatrain {
 struct Target {
   TrainConfig config;
   ModelConfig model;
+  std::string directory;  // of its files, if they are on this machine
   // Dtypes of the weights from which training starts, according to their files or else to config.json. Empty: random
   // weights.
   TensorTypes stored;

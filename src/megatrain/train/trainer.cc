@@ -11,6 +11,7 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/number_text.h"
+#include "megatrain/model/files/base_files.h"
 #include "megatrain/model/model.h"
 #include "megatrain/plan/estimate.h"
 #include "megatrain/plan/verify.h"
@@ -37,6 +38,16 @@ std::vector<Tier> memory_of(const Plan& plan) {
   std::vector<Tier> list;
   for (const RecordPlan& record : plan.records) list.push_back(record.state == Tier::hbm ? Tier::hbm : Tier::host);
   return list;
+}
+
+// What reads the weights that the plan leaves in the model's files; nullptr if it leaves none.
+std::unique_ptr<WeightSource> base_files(const Plan& plan, std::vector<LayerLayout> layouts,
+                                         const DiskSettings& settings) {
+  std::vector<bool> wanted;
+  for (const RecordPlan& record : plan.records) wanted.push_back(record.state == Tier::files);
+  if (std::ranges::count(wanted, true) == 0) return nullptr;
+  ensure(!settings.base.empty(), "weights that stay in files have a directory");
+  return std::make_unique<BaseFiles>(settings.base, std::move(layouts), wanted, settings.files);
 }
 
 }  // namespace
@@ -69,7 +80,7 @@ Trainer::Trainer(Machine& machine, Model model, const OpsShape& shape, const Wor
     : machine_(machine),
       workload_(workload),
       model_(std::move(model)),
-      disk_(workload, plan, machine.disk),
+      disk_(workload, plan, machine.disk, base_files(plan, model_.layouts(), machine.disk)),
       records_(make_records(*machine.device, model_.layouts(), memory_of(plan), disk_.planes(), homes(workload))),
       memory_(*machine.device, workload, plan, records_),
       updater_(records_, workload.tables(), team_size(update_threads)),
