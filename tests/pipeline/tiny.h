@@ -216,7 +216,9 @@ class Tiny {
       return trainer;
     }
     for_pieces(trainer->records(), 2, "drawing weights", [&](const TensorPiece& piece, float* values) {
-      init_tensor(session_.model(), *piece.tensor, 7, piece.begin, piece.count, values);
+      TensorSpec drawn = *piece.tensor;  // the same values, packed or not
+      drawn.packing = WeightPacking::none;
+      init_tensor(session_.model(), drawn, 7, piece.begin, piece.count, values);
       const bool packed = shape_.mxfp4_experts && is_experts(*piece.tensor);
       if (piece.tensor->is_adapter())
         return piece.record->write_master(*piece.tensor, piece.begin, piece.count, values);
