@@ -205,8 +205,8 @@ std::vector<ConfigKey> adapter_keys() {
 
 std::vector<ConfigKey> optim_keys() {
   return {
-      real_key("optim.lr", "learning_rate optim.learning_rate optim.max_lr", {0, 1000}, "Peak learning rate.",
-               MEGATRAIN_FIELD(optim.lr)),
+      real_key("optim.lr", "learning_rate optim.learning_rate optim.max_lr", {0, 1000},
+               "Peak learning rate. 1e-4 with adapters.", MEGATRAIN_FIELD(optim.lr)),
       real_key("optim.beta1", "adam_beta1", {.least = 0, .most = 1, .open = true}, "Decay of the first moment.",
                MEGATRAIN_FIELD(optim.beta1)),
       real_key("optim.beta2", "adam_beta2", {.least = 0, .most = 1, .open = true}, "Decay of the second moment.",
