@@ -118,10 +118,16 @@ std::vector<Verb> training_verbs() {
   return {
       {.name = "demo",
        .summary = "teach a small model arithmetic; a few minutes on two CPU cores",
-       .usage = "[--seed N] [--steps N] [--run_dir DIR] [--device auto|cpu|cuda]",
+       .usage = "[--adapter] [--seed N] [--steps N] [--run_dir DIR] [--device auto|cpu|cuda]",
        .details =
            "Teaches a small model two-digit addition from nothing, shows the loss fall, and asks it questions it\n"
-           "has never seen, before and after. The model is exported to RUN/model.\n",
+           "has never seen, before and after. The model is exported to RUN/model.\n\n"
+           "  --adapter   a LoRA adapter of that model learns subtraction; then shows the answers with the adapter "
+           "and\n"
+           "              without it, which are those from before. Uses the RUN of an earlier demo, or makes it "
+           "first;\n"
+           "              the adapter is exported to RUN-adapter/model\n",
+       .flags = {"--adapter"},
        .run = verb_demo},
       {.name = "train",
        .takes = "CONFIG.yaml",
