@@ -203,7 +203,7 @@ TEST(PlanVerb, RefusesAMachineItDoesNotKnowSizesOfNothingAndProfilesThatLie) {
   expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--price=-1"}, ExitCode::bad_config, {"--price"});
   expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--device=cpu"}, ExitCode::bad_config, {"--machine", "cpu"});
   expect_refusal({"plan", "--what-fits", "--machine=4090", "--layers=3"}, ExitCode::bad_config, {"--layers"});
-  for (const char* tried : {"--state.moments=int8", "--freeze=lm_head.*", "--micro_batch=2"})
+  for (const char* tried : {"--state.moments=int8", "--freeze=lm_head.*", "--micro_batch=2", "--adapter.rank=8"})
     expect_refusal({"plan", "--what-fits", "--machine=4090", tried}, ExitCode::bad_config, {"--what-fits tries"});
   expect_refusal({"plan", "qwen2.5-0.5b", "--random", "-1"}, ExitCode::bad_config, {"--random is -1"});
   expect_refusal({"doctor", "--checks", "--out=p.json"}, ExitCode::bad_config, {"--checks", "--out"});
