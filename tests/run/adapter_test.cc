@@ -100,6 +100,15 @@ TEST_F(AdapterRun, WarnsOfALearningRateFarFromTheUsual) {
     EXPECT_EQ(quiet.find("usual"), std::string::npos) << quiet;
 }
 
+TEST_F(AdapterRun, ResumeTakesTheSameTargetsInAnotherOrder) {
+  TrainConfig straight = config("straight"), c = config("run");
+  straight.adapter.targets = c.adapter.targets = {"q_proj", "down_proj", "v_proj"};
+  run_until(c, 2);
+  c.adapter.targets = {"v_proj", "q_proj", "down_proj"};
+  c.resume = true;
+  EXPECT_EQ(run_training(c, {}).state_hash, run_training(straight, {}).state_hash);
+}
+
 TEST_F(AdapterRun, ResumeRefusesAnotherAdapterAndAnotherBase) {
   TrainConfig c = config("run");
   run_until(c, 2);

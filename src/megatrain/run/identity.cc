@@ -73,16 +73,20 @@ std::string base_fingerprint(const std::string& path, int threads) {
 std::string adapter_text(const TrainConfig::Adapter& a) {
   if (a.rank == 0) return "";
   const auto& [rank, alpha, dropout, targets, exclude, rslora, init, rank_pattern, alpha_pattern, also_train] = a;
+  const auto sorted = [](std::vector<std::string> names) {  // their order means nothing
+    std::sort(names.begin(), names.end());
+    return names;
+  };
   return ordered_json{{"rank", rank},
                       {"alpha", alpha},
                       {"dropout", dropout},
-                      {"targets", targets},
-                      {"exclude", exclude},
+                      {"targets", sorted(targets)},
+                      {"exclude", sorted(exclude)},
                       {"rslora", rslora},
                       {"init", init},
                       {"rank_pattern", rank_pattern},
                       {"alpha_pattern", alpha_pattern},
-                      {"also_train", also_train}}
+                      {"also_train", sorted(also_train)}}
       .dump();
 }
 
