@@ -35,11 +35,8 @@ ModelConfig read_config(const std::string& directory) {
   return parse_model_config(read_json_file(path), path);
 }
 
-// Whether it is a PEFT directory.
-bool is_adapter(const std::string& directory) { return fs::exists(directory + "/" + kAdapterFile); }
-
 std::optional<AdapterFile> adapter_of(const std::string& directory) {
-  if (!is_adapter(directory)) return {};
+  if (!is_adapter_directory(directory)) return {};
   return read_adapter_file(directory);
 }
 
@@ -73,8 +70,8 @@ std::vector<std::string> with_loaded_model_options(std::vector<std::string> opti
 }
 
 std::string model_directory(const std::string& given) {
-  if (is_adapter(given)) return given;
-  const std::string name = find_model(given, ModelParts::weights);
+  const std::string name = find_model_or_adapter(given, ModelParts::weights);
+  if (is_adapter_directory(name)) return name;
   if (!fs::is_directory(name))
     fail_input(fmt::format("{} is not a directory; give a Hugging Face model directory or a run directory", name));
   if (fs::exists(name + "/config.json")) return name;

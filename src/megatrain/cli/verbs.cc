@@ -280,8 +280,9 @@ std::vector<Verb> run_verbs() {
        .usage = "[--tensors]",
        .details =
            "For a Hugging Face directory (or Org/Name in the Hugging Face cache): family, parameters, shape, types,\n"
-           "tokenizer, special ids, and what training it would need; --tensors lists every tensor. For a run: its\n"
-           "state. See 'megatrain inspect data --help' for data.\n",
+           "tokenizer, special ids, and what training it would need; --tensors lists every tensor. For a PEFT\n"
+           "directory: the settings and the size of its adapters. For a run: its state. See 'megatrain inspect data\n"
+           "--help' for data.\n",
        .flags = {"--tensors"},
        .keys = false,
        .run = verb_inspect},

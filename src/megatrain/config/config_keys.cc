@@ -58,7 +58,9 @@ std::vector<ConfigKey> model_keys() {
       path_key("model.config", "config model.config_file",
                "A config.json: train that architecture from random weights.", MEGATRAIN_FIELD(model.config)),
       path_key("model.adapter", "adapter_name_or_path lora_model_dir peft_model",
-               "A PEFT directory: train its adapters further. Default: new adapters, if adapter.rank is given.",
+               "A PEFT directory, or Org/Name in the Hugging Face cache: train its adapters further. Default: new "
+               "adapters, if "
+               "adapter.rank is given.",
                MEGATRAIN_FIELD(model.adapter)),
   };
 }
