@@ -58,7 +58,7 @@ bool is_linear(const TensorSpec& tensor) {
 
 // As PEFT: the pattern is for the end of a name, which starts at a dot or at the name's beginning.
 ModulePattern end_pattern(const std::string& text, const char* key) {
-  ModulePattern(text, key);  // a message about the text as it was given
+  const ModulePattern as_given(text, key);  // a message about the text as it was given
   return ModulePattern("(?:.*\\.)?(?:" + text + ")", key);
 }
 
