@@ -62,6 +62,8 @@ token. Prints its address, then runs until ctrl-C or SIGTERM.
   --max-sequences N    answers generated at once; default 8, fewer if memory is short. More requests wait
   --context N          tokens of a prompt and its answer; default: the model's, at most 8192, fewer if memory is short
   --name NAME          what clients call the model; default: the last part of its directory (the run's for RUN/model)
+  --adapter NAME=DIR   also serves the LoRA adapter in DIR (a PEFT directory, a run or Org/Name) over this base, to
+                       requests whose model is NAME; may be given several times
   --device, --precision, --memory.gpu, --threads   as in 'megatrain generate': layers that do not fit stream
   --json               the address as an object: url, model, context, max_sequences
 
@@ -191,9 +193,10 @@ std::vector<Verb> answering_verbs() {
       {.name = "serve",
        .takes = "MODEL|RUN",
        .summary = "serve a model to OpenAI's clients on this machine",
-       .usage = "[--port N] [--host ADDRESS] [--max-sequences N] [options]",
+       .usage = "[--adapter NAME=DIR ...] [--port N] [--host ADDRESS] [--max-sequences N] [options]",
        .details = kServeDetails,
-       .options = with_loaded_model_options({"--port", "--host", "--max-sequences", "--context", "--name"}),
+       .options =
+           with_loaded_model_options({"--port", "--host", "--max-sequences", "--context", "--name", "--adapter"}),
        .keys = false,
        .run = verb_serve},
       {.name = "eval",
@@ -299,7 +302,7 @@ std::vector<Verb> run_verbs() {
            "a\n"
            "Hugging Face directory or Org/Name in the Hugging Face cache. Norms, biases and routers stay f32, and "
            "q8_0\n"
-           "rounds as llama.cpp does.\n",
+           "rounds as llama.cpp does. A PEFT directory becomes an adapter for llama.cpp's --lora.\n",
        .options = {"--out", "--dtype", "--gguf"},
        .keys = false,
        .run = verb_export},
