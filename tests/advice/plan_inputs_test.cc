@@ -301,9 +301,37 @@ TEST(WhatFits, HasEveryPresetInEveryModeAndFitsMoreWithMoreMemory) {
   EXPECT_GT(fitting(small, "int8"), fitting(small, "fp32"));
   EXPECT_GT(fitting(large, "fp32"), fitting(small, "fp32"));
   EXPECT_EQ(fitting(small, "longest context"), fitting(small, "int8+stochastic"));
+  EXPECT_GT(fitting(large, "LoRA"), fitting(large, "int8+stochastic"));
   const std::string text = what_fits_text(small);
   for (const char* part : {"qwen2.5-0.5b", "llama3-70b", "int8+stochastic", "no"})
     EXPECT_NE(text.find(part), std::string::npos) << part;
+}
+
+TEST(WhatFits, AdaptersNeedTheBaseAsItIsReleasedAndMoreTokensIfItLiesOnADrive) {
+  const auto adapters = [](const std::string& preset, PlannedMachine machine) {
+    const std::vector<FitRow> rows = what_fits({preset}, {}, false, machine);
+    return *std::ranges::find(rows, std::string("LoRA"), &FitRow::mode);
+  };
+  const FitRow packed = adapters("gpt-oss-20b", machine_with("4090", 20 * kGiB));  // 13 GiB in MXFP4, 39 in bf16
+  EXPECT_TRUE(packed.fits);
+  EXPECT_GT(packed.batch, 1);
+  const PlannedMachine plain = machine_with("4090", 32 * kGiB);
+  const FitRow without = adapters("qwen2.5-32b", plain);
+  EXPECT_FALSE(without.fits);
+  EXPECT_GT(without.ram_bytes, 32 * kGiB);
+  PlannedMachine with_drive = plain;
+  with_drive.budgets.disk_bytes = 1000 * kGiB;
+  const FitRow with = adapters("qwen2.5-32b", with_drive);
+  EXPECT_TRUE(with.fits);
+  EXPECT_GT(with.disk_bytes, 10 * kGiB);
+  const PlanInputs small = [&] {
+    TrainConfig config;
+    config.adapter = {.rank = 16};
+    config.batch = config.micro_batch = 8;
+    const ModelConfig model = preset("qwen2.5-32b");
+    return plan_inputs(config, model, with_drive, declared_types(model));
+  }();
+  EXPECT_GT(with.tokens_per_s, 1.5 * fit(small)->outlook.tokens_per_s);
 }
 
 }  // namespace megatrain

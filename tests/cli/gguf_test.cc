@@ -1,6 +1,7 @@
 // `megatrain export --gguf`.
 #include <sys/stat.h>
 
+#include "megatrain/io/json_file.h"
 #include "megatrain/io/new_output.h"
 #include "tests/support/command.h"
 #include "tests/support/places.h"
@@ -190,6 +191,83 @@ TEST(ExportGguf, RefusesAModelThatGenerateRefuses) {
   const json problems = json::parse(succeed({"inspect", place.model, "--json"}).out).at("problems");
   ASSERT_EQ(problems.size(), 1u) << problems;
   refused(problems[0]);
+}
+
+namespace {
+
+// A base with a tokenizer and an adapter over it, from the goldens.
+struct AdaptedBase {
+  explicit AdaptedBase(const std::string& name) : adapter(place / "adapter"), base(place / "base") {
+    fs::copy(in_repository("tests/parity/adapter_goldens/") + name + "/adapter", adapter);
+    json config = read_json_file(adapter + "/adapter_config.json");
+    const fs::path named = config.at("base_model_name_or_path").get<std::string>();
+    fs::copy(in_repository("tests/parity/goldens/") + named.parent_path().filename().string() + "/model", base);
+    fs::copy_file(in_repository("tests/tokenizer/goldens/qwen.tokenizer.json"), base + "/tokenizer.json");
+    write_bytes(base + "/tokenizer_config.json", "{}");
+    config["base_model_name_or_path"] = base;
+    write_bytes(adapter + "/adapter_config.json", config.dump());
+  }
+  ReadGguf exported(const std::string& from, const std::string& name) const {
+    succeed({"export", from, "--gguf=f32", "--out", place / name});
+    return read_gguf(place / name);
+  }
+
+  const TemporaryDirectory place;
+  const std::string adapter, base;
+};
+
+}  // namespace
+
+// Names, order of rows and scales are right if adding as llama.cpp does comes to the merged model's file.
+TEST(ExportGguf, OfAnAdapterAddsUpToTheMergedModel) {
+  for (const char* name :
+       {"llama_bias", "qwen2_tied", "rslora", "patterns", "phi3_window", "mistral_packed", "qwen3_norm"}) {
+    SCOPED_TRACE(name);
+    const AdaptedBase model(name);
+    succeed({"merge", model.base, model.adapter, "--out", model.place / "merged", "--dtype=fp32"});
+    const ReadGguf adapter = model.exported(model.adapter, "adapter.gguf"),
+                   base = model.exported(model.base, "base.gguf"),
+                   merged = model.exported(model.place / "merged", "merged.gguf");
+    EXPECT_EQ(adapter.metadata.at("general.type"), "adapter");
+    EXPECT_EQ(adapter.metadata.at("adapter.type"), "lora");
+    EXPECT_EQ(adapter.metadata.at("general.architecture"), base.metadata.at("general.architecture"));
+    const double alpha = adapter.metadata.at("adapter.lora.alpha");
+    size_t adapted = 0;
+    for (const auto& [tensor, wanted] : merged.tensors) {
+      std::vector<double> sum = base.tensors.at(tensor).values;
+      if (const auto b = adapter.tensors.find(tensor + ".lora_b"); b != adapter.tensors.end()) {
+        const ReadTensor& a = adapter.tensors.at(tensor + ".lora_a");
+        const size_t rank = static_cast<size_t>(b->second.shape.at(0)), cols = static_cast<size_t>(a.shape.at(0));
+        for (size_t i = 0; i < sum.size(); ++i) {
+          double product = 0;
+          for (size_t r = 0; r < rank; ++r)
+            product += b->second.values[i / cols * rank + r] * a.values[r * cols + i % cols];
+          sum[i] += alpha / static_cast<double>(rank) * product;
+        }
+        ++adapted;
+      }
+      double most = 0;
+      for (size_t i = 0; i < sum.size(); ++i) most = std::max(most, std::abs(sum[i] - wanted.values[i]));
+      EXPECT_LT(most, 1e-5) << tensor;
+    }
+    EXPECT_GT(adapted, 0u);
+    EXPECT_EQ(adapter.tensors.size(), 2 * adapted);  // and no tensor has another name
+  }
+}
+
+TEST(ExportGguf, RefusesAnAdapterThatReplacesTensorsOrHasNoBase) {
+  const AdaptedBase model("llama_bias");
+  const auto refused = [&](const char* field, const json& value, const std::string& part) {
+    json config = read_json_file(model.adapter + "/adapter_config.json");
+    config[field] = value;
+    write_bytes(model.adapter + "/adapter_config.json", config.dump());
+    expect_refusal({"export", model.adapter, "--gguf=f32", "--out", model.place / "no.gguf"}, ExitCode::bad_input,
+                   {part});
+    EXPECT_FALSE(fs::exists(model.place / "no.gguf"));
+  };
+  refused("base_model_name_or_path", nullptr, "names no base model");
+  refused("base_model_name_or_path", model.place / "gone", "which is not there");
+  refused("modules_to_save", {"lm_head"}, "modules_to_save");
 }
 
 }  // namespace megatrain::cli

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "megatrain/io/json_file.h"
 #include "tests/support/command.h"
 
 namespace megatrain::cli {
@@ -224,7 +225,7 @@ TEST(PlanVerb, RefusesAMachineItDoesNotKnowSizesOfNothingAndProfilesThatLie) {
   expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--price=-1"}, ExitCode::bad_config, {"--price"});
   expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--device=cpu"}, ExitCode::bad_config, {"--machine", "cpu"});
   expect_refusal({"plan", "--what-fits", "--machine=4090", "--layers=3"}, ExitCode::bad_config, {"--layers"});
-  for (const char* tried : {"--state.moments=int8", "--freeze=lm_head.*", "--micro_batch=2"})
+  for (const char* tried : {"--state.moments=int8", "--freeze=lm_head.*", "--micro_batch=2", "--adapter.rank=8"})
     expect_refusal({"plan", "--what-fits", "--machine=4090", tried}, ExitCode::bad_config, {"--what-fits tries"});
   expect_refusal({"plan", "qwen2.5-0.5b", "--random", "-1"}, ExitCode::bad_config, {"--random is -1"});
   expect_refusal({"doctor", "--checks", "--out=p.json"}, ExitCode::bad_config, {"--checks", "--out"});
@@ -517,6 +518,28 @@ TEST(DemoVerb, ReportsInJsonAndItsExportLoads) {
   const Outcome again = succeed({"demo", "--steps=1", "--device=cpu", "--run_dir=" + (place / "demo")});
   EXPECT_NE(again.err.find("earlier run"), std::string::npos) << again.err;
   EXPECT_TRUE(fs::exists(place / "demo.1/model/config.json"));
+}
+
+TEST(DemoVerb, TeachesAnAdapterAndLeavesTheBaseAsItIs) {
+  const TemporaryDirectory place;
+  const Words words = {"demo", "--adapter", "--steps=4", "--device=cpu", "--run_dir=" + (place / "demo/"), "--json"};
+  const json first = json::parse(succeed(words).out);
+  const std::string base = first.at("model"), adapter = first.at("adapter");
+  const json hash = hash_of(base);
+  EXPECT_EQ(base, place / "demo/model");
+  EXPECT_EQ(first.at("answers_as_before"), first.at("answers_without_adapter"));
+  EXPECT_LT(first.at("loss_last"), first.at("loss_first"));
+  EXPECT_EQ(read_json_file(adapter + "/adapter_config.json").at("base_model_name_or_path"), base);
+
+  // the base of an earlier demo is used as it is
+  const Outcome again = succeed(words);
+  EXPECT_NE(again.err.find("earlier demo"), std::string::npos) << again.err;
+  EXPECT_EQ(again.err.find("two-digit addition"), std::string::npos) << again.err;
+  EXPECT_EQ(hash_of(base), hash);
+  EXPECT_EQ(json::parse(again.out), first);
+  EXPECT_TRUE(fs::exists(place / "demo-adapter.1/model/adapter_config.json"));
+  succeed({"merge", base, adapter, "--out", place / "merged"});
+  EXPECT_NE(hash_of(place / "merged"), hash);
 }
 
 }  // namespace megatrain::cli

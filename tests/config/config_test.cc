@@ -102,6 +102,14 @@ TEST(Config, AMicroBatchNobodyNamedDividesTheBatchAndHoldsAtMost8192Tokens) {
   EXPECT_EQ(chosen("batch: 4\nseq_len: 32768\n"), 1);
 }
 
+TEST(Config, AdaptersHaveALearningRateOfTheirOwnUnlessOneIsGiven) {
+  const auto rate = [](const std::string& keys) { return parse_config(kMinimal + keys, "c.yaml").optim.lr; };
+  EXPECT_EQ(rate("adapter: {rank: 4}\n"), 1e-4);
+  EXPECT_EQ(rate("adapter: {targets: q_proj}\n"), 1e-4);  // of rank 8
+  EXPECT_EQ(rate("adapter: {rank: 4}\noptim: {lr: 1e-5}\n"), 1e-5);
+  EXPECT_EQ(rate("adapter: {rank: 0}\n"), 1e-5);
+}
+
 TEST(Config, HasTheDocumentedDefaults) {
   const TrainConfig c = parse_config(kMinimal, "c.yaml");
   EXPECT_EQ(c.seed, 0u);

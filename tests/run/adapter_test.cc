@@ -12,6 +12,7 @@
 #include "megatrain/run/run_files.h"
 #include "megatrain/train/session.h"
 #include "tests/run/golden_run.h"
+#include "tests/support/said.h"
 
 namespace megatrain {
 
@@ -79,6 +80,35 @@ TEST_F(AdapterRun, StoppedAfterAnyStepAndResumedItEndsTheSame) {
     EXPECT_EQ(run_training(c, {}).state_hash, expected) << "stopped after step " << step;
     EXPECT_EQ(weights_of(c.run_dir + "/model"), weights_of(straight.run_dir + "/model"));
   }
+}
+
+TEST_F(AdapterRun, WarnsOfALearningRateFarFromTheUsual) {
+  set_log_quiet(false);
+  const auto warned = [&](double lr, int64_t rank, const std::string& base) {
+    TrainConfig c = config("run");
+    c.steps = 1;
+    c.optim.lr = lr;
+    if (rank == 0) c.adapter = {};
+    if (base.empty()) c.model = {.config = base_ + "/config.json"};
+    return logged_by([&] { run_training(c, {}); });
+  };
+  const std::string low = warned(1e-5, 4, base_);
+  EXPECT_NE(low.find("optim.lr is 1e-05, which is low for adapters"), std::string::npos) << low;
+  const std::string high = warned(1e-2, 4, base_);
+  EXPECT_NE(high.find("optim.lr is 0.01, which is high for adapters"), std::string::npos) << high;
+  const std::string full = warned(1e-3, 0, base_);
+  EXPECT_NE(full.find("optim.lr is 0.001, which is high for all weights"), std::string::npos) << full;
+  for (const std::string& quiet : {warned(2e-4, 4, base_), warned(1e-5, 0, base_), warned(1e-3, 0, "")})
+    EXPECT_EQ(quiet.find("usual"), std::string::npos) << quiet;
+}
+
+TEST_F(AdapterRun, ResumeTakesTheSameTargetsInAnotherOrder) {
+  TrainConfig straight = config("straight"), c = config("run");
+  straight.adapter.targets = c.adapter.targets = {"q_proj", "down_proj", "v_proj"};
+  run_until(c, 2);
+  c.adapter.targets = {"v_proj", "q_proj", "down_proj"};
+  c.resume = true;
+  EXPECT_EQ(run_training(c, {}).state_hash, run_training(straight, {}).state_hash);
 }
 
 TEST_F(AdapterRun, ResumeRefusesAnotherAdapterAndAnotherBase) {

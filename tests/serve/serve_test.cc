@@ -2,8 +2,10 @@
 #include <future>
 #include <map>
 #include <random>
+#include <set>
 #include <sstream>
 
+#include "megatrain/io/json_file.h"
 #include "tests/support/http_client.h"
 #include "tests/support/speaking_model.h"
 
@@ -398,6 +400,103 @@ TEST(Serve, RefusesWhatItCannotDo) {
   const Served served(model);
   expect_refusal(model.words({"--port=" + std::to_string(served.port())}, "serve"), ExitCode::io,
                  {"Address already in use", "another port"});
+}
+
+namespace {
+
+// A base with two adapters, `weak` and `strong`.
+class Adapted {
+ public:
+  Adapted() : base_("llama_bias") {
+    for (const auto& [name, alpha] : {std::pair{"weak", 8.0}, {"strong", 60.0}}) {
+      const std::string directory = base_ / name;
+      fs::copy(in_repository("tests/parity/adapter_goldens/llama_bias/adapter"), directory);
+      json config = read_json_file(directory + "/adapter_config.json");
+      config["base_model_name_or_path"] = base_.path();
+      config["lora_alpha"] = alpha;
+      write_bytes(directory + "/adapter_config.json", config.dump());
+    }
+  }
+  const SpeakingModel& base() const { return base_; }
+  Words options() const { return {"--adapter=weak=" + (base_ / "weak"), "--adapter=strong=" + (base_ / "strong")}; }
+  // What `generate` alone answers; an empty name is the base.
+  std::string alone(const std::string& name, const std::string& text) const {
+    const std::string model = name.empty() ? base_.path() : base_ / name;
+    return json::parse(succeed({"generate", model, "--chat", "--prompt", text, "--max-tokens=20", "--device=cpu",
+                                "--threads=1", "--json"})
+                           .out)
+        .at("text");
+  }
+
+ private:
+  SpeakingModel base_;
+};
+
+}  // namespace
+
+TEST(ServeAdapters, EachRequestGetsTheAnswerOfTheModelThatItNames) {
+  const Adapted adapted;
+  std::map<std::string, std::string> wanted;  // by name, then text
+  const std::vector<std::string> names = {"model", "weak", "strong"};
+  for (const std::string& name : names)
+    for (const char* text : {"hello there", "one two"})
+      wanted[name + text] = adapted.alone(name == "model" ? "" : name, text);
+  EXPECT_EQ(std::set<std::string>({wanted["modelhello there"], wanted["weakhello there"], wanted["stronghello there"]})
+                .size(),
+            3u);
+  const Served served(adapted.base(), adapted.options());
+  std::vector<std::future<std::pair<std::string, json>>> replies;  // all in one batch
+  for (int round = 0; round < 2; ++round) {
+    for (const std::string& name : names) {
+      for (const char* text : {"hello there", "one two"})
+        replies.push_back(std::async(std::launch::async, [&served, name, text] {
+          return std::pair{name + text, served.chat(asked(text, {{"model", name}}))};
+        }));
+    }
+  }
+  for (auto& future : replies) {
+    const auto [key, reply] = future.get();
+    EXPECT_EQ(content(reply), wanted.at(key)) << key;
+    EXPECT_TRUE(key.starts_with(reply.at("model").get<std::string>())) << reply;
+  }
+  EXPECT_EQ(content(served.chat(asked("one two"))), wanted.at("modelone two"));  // no name is the base
+}
+
+TEST(ServeAdapters, AreListedAndOthersAreNotThere) {
+  const Adapted adapted;
+  const Served served(adapted.base(), adapted.options());
+  const json list = ask(served.port(), "GET", "/v1/models").json().at("data");
+  ASSERT_EQ(list.size(), 3u);
+  EXPECT_EQ(list.at(0).at("id"), "model");
+  EXPECT_FALSE(list.at(0).contains("parent"));
+  EXPECT_EQ(list.at(2).at("id"), "strong");
+  EXPECT_EQ(list.at(2).at("parent"), "model");
+  EXPECT_EQ(ask(served.port(), "GET", "/v1/models/weak").json().at("id"), "weak");
+  const ClientReply other = served.post("/v1/chat/completions", asked("hello", {{"model", "other"}}));
+  EXPECT_EQ(other.status, 404);
+  EXPECT_EQ(other.json().at("error").at("code"), "model_not_found");
+  EXPECT_NE(other.json().at("error").at("message").get<std::string>().find("\"model\", \"weak\", \"strong\""),
+            std::string::npos);
+}
+
+TEST(ServeAdapters, WhatIsGivenWronglyIsRefused) {
+  const Adapted adapted;
+  const std::string base = adapted.base().path(), weak = adapted.base() / "weak";
+  const auto refused = [&](const std::string& model, const Words& more, ExitCode code, const std::string& part) {
+    Words words = {"serve", model, "--device=cpu", "--port=0"};
+    words.insert(words.end(), more.begin(), more.end());
+    expect_refusal(words, code, {part});
+  };
+  refused(base, {"--adapter", weak}, ExitCode::bad_config, "NAME=DIR");
+  refused(base, {"--adapter", "=" + weak}, ExitCode::bad_config, "NAME=DIR");
+  refused(base, {"--adapter=a=" + weak, "--adapter=a=" + weak}, ExitCode::bad_config, "two models are called a");
+  refused(base, {"--adapter=model=" + weak}, ExitCode::bad_config, "two models are called model");
+  refused(base, {"--adapter=a=" + base}, ExitCode::bad_input, "is no adapter");
+  refused(weak, {"--adapter=a=" + weak}, ExitCode::bad_config, "is an adapter itself");
+  json config = read_json_file(weak + "/adapter_config.json");
+  config["modules_to_save"] = {"lm_head"};
+  write_bytes(weak + "/adapter_config.json", config.dump());
+  refused(base, {"--adapter=a=" + weak}, ExitCode::bad_input, "modules_to_save");
 }
 
 }  // namespace megatrain::cli

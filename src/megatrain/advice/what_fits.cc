@@ -21,6 +21,7 @@ struct Mode {
   const char* name;
   StateFormat format = {};
   bool upper_half = false;
+  int64_t rank = 0;  // of adapters
   bool longest = false;
 };
 constexpr Mode kModes[] = {
@@ -29,6 +30,7 @@ constexpr Mode kModes[] = {
     {.name = "int8", .format = {.moments = MomentFormat::int8}},
     {.name = "int8+stochastic", .format = {.moments = MomentFormat::int8, .master = MasterFormat::stochastic}},
     {.name = "upper half", .upper_half = true},
+    {.name = "LoRA", .rank = 16},
     {.name = "longest context", .longest = true},
 };
 constexpr size_t kFullModes = 4;  // by state format, the most exact first
@@ -37,6 +39,12 @@ constexpr int64_t kMostTokens = 1 << 17;  // per step: more does not help where 
 constexpr int64_t kLongest = 1 << 17;     // tokens per sequence
 constexpr int64_t kMicroTokens = 8192;    // per micro-batch, unless a sequence is longer
 constexpr int64_t kNoLimit = int64_t{1} << 54;
+
+// The types of a frozen base: of an MXFP4 release the experts stay packed.
+TensorTypes released_types(ModelConfig model) {
+  model.mxfp4_experts = true;  // of families whose files may be in MXFP4
+  return declared_types(model);
+}
 
 // The rows of one model on a machine.
 class ModelFits {
@@ -47,7 +55,8 @@ class ModelFits {
         batch_given_(batch_given),
         planned_(planned),
         model_(parse_model_config(*preset_config(name), name)),
-        stored_(declared_types(model_)) {}
+        stored_(declared_types(model_)),
+        released_(released_types(model_)) {}
 
   std::vector<FitRow> rows() {
     std::vector<FitRow> rows;
@@ -60,26 +69,31 @@ class ModelFits {
   }
 
  private:
-  // `micro_tokens` limits micro-batches of several sequences.
-  PlanInputs inputs(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row) const {
+  // `micro_tokens` limits micro-batches of several sequences. A step has at least `least_tokens`, unless a batch is
+  // given.
+  PlanInputs inputs(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row,
+                    int64_t least_tokens = 0) const {
     TrainConfig config = with_state(config_, mode.format);
     config.seq_len = seq_len;
     if (mode.upper_half) config.freeze = lower_half(model_.layers);
+    if (mode.rank > 0) config.adapter = {.rank = mode.rank, .alpha = 2.0 * static_cast<double>(mode.rank)};
     const auto with_batch = [&](int64_t batch) {
       config.batch = batch;
       config.micro_batch = 1;
       while (config.micro_batch * 2 * seq_len <= micro_tokens && batch % (config.micro_batch * 2) == 0)
         config.micro_batch *= 2;
-      return plan_inputs(config, model_, planned_, stored_, true);
+      return plan_inputs(config, model_, planned_, mode.rank > 0 ? released_ : stored_, true);
     };
     PlanInputs made = with_batch(batch_given_ ? config_.batch : 1);
     if (!batch_given_) {
-      const int64_t tokens = std::min(tokens_to_hide_host_update(made.workload, made.profile), kMostTokens);
+      const int64_t hiding = mode.rank > 0 ? tokens_to_hide_host_weights(made.workload, made.profile)
+                                           : tokens_to_hide_host_update(made.workload, made.profile);
+      const int64_t tokens = std::min(std::max(hiding, least_tokens), kMostTokens);
       const uint64_t sequences = static_cast<uint64_t>(std::max<int64_t>(tokens / seq_len, 1));
       made = with_batch(static_cast<int64_t>(std::bit_ceil(sequences)));
     }
     row = {.model = name_,
-           .parameters = made.workload.parameters,
+           .parameters = made.workload.parameters - (mode.rank > 0 ? made.workload.trained_parameters : 0),
            .mode = mode.name,
            .batch = config.batch,
            .seq_len = seq_len,
@@ -93,6 +107,17 @@ class ModelFits {
     row.disk_bytes = found.need.disk_bytes();
   }
 
+  // A base that is read from a drive needs more tokens a step than the link alone.
+  void try_largest_step(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row) const {
+    FitRow larger;
+    const auto found = fit(inputs(mode, seq_len, micro_tokens, larger, kMostTokens));
+    if (!found || found->outlook.tokens_per_s <= row.tokens_per_s) return;
+    take(larger, *found);
+    larger.fits = true;
+    larger.tokens_per_s = found->outlook.tokens_per_s;
+    row = larger;
+  }
+
   FitRow row(const Mode& as, const Mode& mode, int64_t seq_len, bool needs = true) const {
     FitRow row;
     for (const int64_t micro_tokens : {kMicroTokens, int64_t{1}}) {  // then one sequence at a time
@@ -102,6 +127,7 @@ class ModelFits {
         take(row, *found);
         row.fits = true;
         row.tokens_per_s = found->outlook.tokens_per_s;
+        if (mode.rank > 0 && row.disk_bytes > 0) try_largest_step(mode, seq_len, micro_tokens, row);
         return row;
       }
     }
@@ -148,7 +174,7 @@ class ModelFits {
   bool batch_given_;
   const PlannedMachine& planned_;
   ModelConfig model_;
-  TensorTypes stored_;
+  TensorTypes stored_, released_;
 };
 
 std::string cell(const FitRow& row) {

@@ -20,11 +20,11 @@ struct FitRow {
   StateFormat state;
 };
 
-// Full fine-tuning by state format, training only the upper half, and the longest context.
+// Full fine-tuning by state format, training only the upper half, adapters of rank 16, and the longest context.
 const std::vector<std::string>& fit_modes();
 
 // All given presets in all modes, smallest model first. A step has enough tokens to hide the optimizer's update behind
-// compute, unless `batch_given`, and sequences of config.seq_len.
+// compute, or with adapters the weights that come over the link, unless `batch_given`, and sequences of config.seq_len.
 std::vector<FitRow> what_fits(const std::vector<std::string>& presets, const TrainConfig& config, bool batch_given,
                               const PlannedMachine& planned);
 

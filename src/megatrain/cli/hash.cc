@@ -35,7 +35,7 @@ nlohmann::json hash_run(const std::string& path) {
 }
 
 nlohmann::json hash_path(const std::string& given) {
-  const std::string path = find_model(given, ModelParts::weights);
+  const std::string path = find_model_or_adapter(given, ModelParts::weights);
   if (!fs::exists(path))
     fail_input(
         fmt::format("{} does not exist; give a run directory, a checkpoint, a Hugging Face directory or a safetensors "

@@ -11,6 +11,7 @@ struct InspectOptions {
 };
 
 int inspect_model(const std::string& directory, const InspectOptions& options);
+int inspect_adapter(const std::string& directory, const InspectOptions& options);
 int inspect_run(const std::string& directory, const InspectOptions& options);
 
 }  // namespace megatrain

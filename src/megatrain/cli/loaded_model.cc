@@ -35,11 +35,8 @@ ModelConfig read_config(const std::string& directory) {
   return parse_model_config(read_json_file(path), path);
 }
 
-// Whether it is a PEFT directory.
-bool is_adapter(const std::string& directory) { return fs::exists(directory + "/" + kAdapterFile); }
-
 std::optional<AdapterFile> adapter_of(const std::string& directory) {
-  if (!is_adapter(directory)) return {};
+  if (!is_adapter_directory(directory)) return {};
   return read_adapter_file(directory);
 }
 
@@ -73,8 +70,8 @@ std::vector<std::string> with_loaded_model_options(std::vector<std::string> opti
 }
 
 std::string model_directory(const std::string& given) {
-  if (is_adapter(given)) return given;
-  const std::string name = find_model(given, ModelParts::weights);
+  const std::string name = find_model_or_adapter(given, ModelParts::weights);
+  if (is_adapter_directory(name)) return name;
   if (!fs::is_directory(name))
     fail_input(fmt::format("{} is not a directory; give a Hugging Face model directory or a run directory", name));
   if (fs::exists(name + "/config.json")) return name;
@@ -117,7 +114,7 @@ LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, co
   }
   settings_.model.path = base_;
   if (!adapter_) return;
-  add_end_ids_of_base();
+  add_end_ids_of_base(text_);
   settings_.model.adapter = directory_;
   settings_.adapter = adapter_->settings;
 }
@@ -158,11 +155,55 @@ int64_t LoadedModel::device_memory() const {
 }
 
 // The base's own files also say what ends an answer.
-void LoadedModel::add_end_ids_of_base() {
-  if (text_.path == base_ || !fs::exists(base_ + "/tokenizer.json")) return;
-  const ModelText text = ModelText::load(base_);
-  text_.end_ids.insert(text.end_ids.begin(), text.end_ids.end());
-  text_.chat_end_ids.insert(text.end_ids.begin(), text.end_ids.end());
+void LoadedModel::add_end_ids_of_base(ModelText& text) const {
+  if (text.path == base_ || !fs::exists(base_ + "/tokenizer.json")) return;
+  const ModelText of_base = ModelText::load(base_);
+  text.end_ids.insert(of_base.end_ids.begin(), of_base.end_ids.end());
+  text.chat_end_ids.insert(of_base.end_ids.begin(), of_base.end_ids.end());
+}
+
+// Whether an adapter's base_model_name_or_path is this model, or says nothing.
+bool LoadedModel::is_base(const std::string& named) const {
+  if (named.empty()) return true;
+  try {
+    std::error_code none;
+    return fs::equivalent(find_model(named, ModelParts::config), base_, none);
+  } catch (const Error&) {
+    return false;  // it is not on this machine
+  }
+}
+
+const ModelText& LoadedModel::add_adapter(const std::string& given) {
+  const std::string directory = model_directory(given);
+  if (adapter_)
+    fail_config(fmt::format("{} is an adapter itself; give its base, {}, and every adapter by --adapter NAME=DIR",
+                            directory_, base_));
+  if (!is_adapter_directory(directory))
+    fail_input(fmt::format("{} is no adapter: it has no {}; give a PEFT directory", directory, kAdapterFile));
+  const AdapterFile file = read_adapter_file(directory);
+  if (!file.settings.also_train.empty())
+    fail_input(
+        fmt::format("{}/{} has modules_to_save, which replace tensors of the base; serve this adapter alone: megatrain "
+                    "serve {}",
+                    directory, kAdapterFile, shell_word(directory)));
+  if (!is_base(file.base))
+    log_warn(fmt::format("{}/{} names the base {}, and this one is {}", directory, kAdapterFile, file.base, base_));
+  Choice& choice = choices_.emplace_back(Choice{.directory = directory,
+                                                .rules = adapter_rules(file.settings, true),
+                                                .text = ModelText::load(text_directory(directory, base_))});
+  add_end_ids_of_base(choice.text);
+  return choice.text;
+}
+
+// The adapters' own records, beside those of the base.
+void LoadedModel::load_choices() {
+  for (Choice& choice : choices_) {
+    verify_model_of_run(choice.directory);
+    std::vector<LayerLayout> layouts = weights_only(model_layouts(config_, dtype_, {.adapter = choice.rules}));
+    std::erase_if(layouts, [](const LayerLayout& layout) { return !layout.is_adapter(); });
+    choice.records = make_records(*machine_.device, layouts, std::vector<Tier>(layouts.size(), Tier::host));
+    load_adapter(choice.directory, choice.rules, choice.records, static_cast<int>(settings_.threads));
+  }
 }
 
 AdapterRules LoadedModel::adapters() const { return adapter_rules(settings_.adapter, true); }
@@ -184,6 +225,7 @@ void LoadedModel::load() {
   records_ = make_records(*machine_.device, layouts, std::vector<Tier>(layouts.size(), Tier::host));
   load_weights(base_, records_, static_cast<int>(settings_.threads));
   if (adapter_) load_adapter(directory_, adapters(), records_, static_cast<int>(settings_.threads));
+  load_choices();
 }
 
 bool LoadedModel::fits(const GeneratorOptions& options) const {
@@ -220,6 +262,7 @@ Generator& LoadedModel::generator_with(std::optional<int64_t> context, std::opti
                            .max_batch = sequences.value_or(default_sequences),
                            .memory_bytes = device_memory(),
                            .adapter = adapters()};
+  for (const Choice& choice : choices_) options.choices.push_back({.rules = choice.rules, .records = &choice.records});
   while (!sequences && options.max_batch > 1 && !fits(options)) options.max_batch /= 2;
   while (!context && options.max_context >= 2 * kLeastContext && !fits(options)) options.max_context /= 2;
   return make_generator(options);

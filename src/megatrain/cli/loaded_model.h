@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,11 @@ class LoadedModel {
   const ModelConfig& config() const { return config_; }
   const TrainConfig& settings() const { return settings_; }  // model path, precision, device, threads, memory
 
+  // Adapters that requests may choose over this base, which must have none itself. Call it before the generator is
+  // made. Throws Error(bad_input) for what is no adapter, and for one that replaces tensors of the base
+  // (modules_to_save). Returns what belongs to its text.
+  const ModelText& add_adapter(const std::string& given);
+
   // Tokenises the prompt. Throws Error(bad_input) when it leaves no room in the model's context. `where` begins the
   // message: "FILE:LINE: " or empty.
   Prompt prompt(const std::string& text, const std::string& where) const;
@@ -51,7 +57,9 @@ class LoadedModel {
  private:
   void check(const Prompt& prompt, const std::string& where) const;
   AdapterRules adapters() const;
-  void add_end_ids_of_base();
+  void add_end_ids_of_base(ModelText& text) const;
+  bool is_base(const std::string& named) const;
+  void load_choices();
   int64_t device_memory() const;
   void load();
   bool fits(const GeneratorOptions& options) const;
@@ -66,6 +74,13 @@ class LoadedModel {
   DType dtype_ = DType::bf16;
   Machine machine_;
   std::vector<LayerRecord> records_;
+  struct Choice {
+    std::string directory;
+    AdapterRules rules;
+    ModelText text;
+    std::vector<LayerRecord> records = {};
+  };
+  std::list<Choice> choices_;
   int64_t weight_bytes_ = 0;
   double load_start_s_ = 0;
   std::unique_ptr<Generator> generator_;

@@ -25,7 +25,8 @@ int verb_merge(const Arguments& arguments) {
   std::optional<DType> type;
   if (dtype) type = *dtype == "fp32" ? DType::f32 : DType::bf16;
   const std::string base = find_model(arguments.plain()[0], ModelParts::weights);
-  const MergedModel merged = merge_adapter(base, arguments.plain()[1], *out, type, 0);
+  const std::string adapter = find_model(arguments.plain()[1], ModelParts::adapter);
+  const MergedModel merged = merge_adapter(base, adapter, *out, type, 0);
   log_info(fmt::format("{} of {} adapted weights keep their value: rounding hides the change",
                        format_count(merged.still), format_count(merged.adapted)));
   if (arguments.json()) {

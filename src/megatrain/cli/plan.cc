@@ -34,9 +34,8 @@ namespace {
 constexpr const char* kModesText =
     "fp32, bf16, int8: full fine-tuning by state.moments; +stochastic: state.master too; upper half: fp32, the "
     "embedding\n"
-    "and the lower half frozen; longest context: the longest sequence in the first of these that fits, its tokens/s "
-    "and\n"
-    "the state format\n";
+    "and the lower half frozen; LoRA: adapters of rank 16 on all linear modules over a frozen base; longest context:\n"
+    "the longest sequence in the first of these that fits, its tokens/s and the state format\n";
 
 nlohmann::json placement(const Workload& w, const Plan& plan) {
   nlohmann::json list = nlohmann::json::array();
@@ -133,6 +132,8 @@ int print_what_fits(const Arguments& arguments) {
   }
   const TrainConfig config =
       parse_config("", "plan --what-fits", arguments.overrides(), {.model = false, .data = false, .steps = false});
+  if (config.adapter != TrainConfig().adapter)
+    fail_config("--what-fits tries adapters of rank 16 itself; leave the keys of adapter out");
   const bool batch_given = arguments.overrides("batch");
   const MachineToPlan planned = machine_to_plan(arguments, config);
   const Budgets budgets = make_budgets(config, planned.planned);

@@ -1,8 +1,10 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -44,6 +46,25 @@ std::optional<int64_t> read_sequences(const Arguments& arguments) {
   return sequences;
 }
 
+struct NamedAdapter {
+  std::string name, directory;
+};
+
+std::vector<NamedAdapter> read_adapters(const Arguments& arguments, const std::string& base) {
+  std::vector<NamedAdapter> adapters;
+  std::set<std::string> names = {base};
+  for (const std::string& given : arguments.all("--adapter")) {
+    const size_t equals = given.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == given.size())
+      fail_config(
+          fmt::format("--adapter is '{}'; expected NAME=DIR: what clients call the model, and its directory", given));
+    adapters.push_back({.name = given.substr(0, equals), .directory = given.substr(equals + 1)});
+    if (!names.insert(adapters.back().name).second)
+      fail_config(fmt::format("two models are called {}; give each --adapter a name of its own", adapters.back().name));
+  }
+  return adapters;
+}
+
 HttpOptions read_http(const Arguments& arguments) {
   constexpr int64_t kDefaultPort = 8000, kMostPort = 65535;
   const int64_t port = arguments.integer("--port").value_or(kDefaultPort);
@@ -77,18 +98,25 @@ int verb_serve(const Arguments& arguments) {
   const std::string name = arguments.option("--name").value_or(name_of(given));
   if (name.empty()) fail_config("--name is empty; expected the name by which clients ask for the model");
 
+  const std::vector<NamedAdapter> adapters = read_adapters(arguments, name);
+
   LoadedModel model(given, arguments, "serve");
+  std::vector<ApiModel> models = {{.name = name, .text = model.text()}};
+  for (const NamedAdapter& adapter : adapters)
+    models.push_back({.name = adapter.name, .text = model.add_adapter(adapter.directory), .adapter = models.size()});
   std::unique_ptr<AnswerEngine> made;  // outlives the server, whose replies notify it when a client leaves
   HttpServer server(http);             // before loading weights, so that a port in use is reported at once
-  made = std::make_unique<AnswerEngine>(model.generator_with(context, sequences, kDefaultSequences), model.text());
+  made = std::make_unique<AnswerEngine>(model.generator_with(context, sequences, kDefaultSequences));
   AnswerEngine& engine = *made;
   RequestPool requests;  // ends before the server, which it sends replies to
-  serve_api(server, requests, {.engine = engine, .text = model.text(), .name = name});
+  serve_api(server, requests, {.engine = engine, .list = models});
 
   const std::string url = server.url() + "/v1";
   if (!server.on_loopback())
     log_warn(
         "--host is not loopback: anyone who can reach this machine can use the model; there is no password and no TLS");
+  for (const NamedAdapter& adapter : adapters)
+    log_info(fmt::format("\"{}\" is the adapter {}", adapter.name, adapter.directory));
   log_info(fmt::format("serving \"{}\" at {}: {} answers at once, {} tokens of context each{}; ctrl-C ends it", name,
                        url, engine.sequences(), engine.context(),
                        model.text().chat_template ? ""
@@ -96,11 +124,10 @@ int verb_serve(const Arguments& arguments) {
                                                     "/v1/completions"));
   const SignalWatch signals(false);
   const Work work("the requests at hand", {.ends_at_stop = true, .then = "the server stops"});
-  const std::string started =
-      arguments.json()
-          ? json_text(nlohmann::ordered_json{
-                {"url", url}, {"model", name}, {"context", engine.context()}, {"max_sequences", engine.sequences()}})
-          : url;
+  nlohmann::ordered_json about = {
+      {"url", url}, {"model", name}, {"context", engine.context()}, {"max_sequences", engine.sequences()}};
+  for (const NamedAdapter& adapter : adapters) about["adapters"].push_back(adapter.name);
+  const std::string started = arguments.json() ? json_text(about) : url;
   print_result(started + "\n", "address");
   const EngineThread thread(engine);
   server.run(signals.stop());

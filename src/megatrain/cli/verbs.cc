@@ -62,6 +62,8 @@ token. Prints its address, then runs until ctrl-C or SIGTERM.
   --max-sequences N    answers generated at once; default 8, fewer if memory is short. More requests wait
   --context N          tokens of a prompt and its answer; default: the model's, at most 8192, fewer if memory is short
   --name NAME          what clients call the model; default: the last part of its directory (the run's for RUN/model)
+  --adapter NAME=DIR   also serves the LoRA adapter in DIR (a PEFT directory, a run or Org/Name) over this base, to
+                       requests whose model is NAME; may be given several times
   --device, --precision, --memory.gpu, --threads   as in 'megatrain generate': layers that do not fit stream
   --json               the address as an object: url, model, context, max_sequences
 
@@ -118,10 +120,16 @@ std::vector<Verb> training_verbs() {
   return {
       {.name = "demo",
        .summary = "teach a small model arithmetic; a few minutes on two CPU cores",
-       .usage = "[--seed N] [--steps N] [--run_dir DIR] [--device auto|cpu|cuda]",
+       .usage = "[--adapter] [--seed N] [--steps N] [--run_dir DIR] [--device auto|cpu|cuda]",
        .details =
            "Teaches a small model two-digit addition from nothing, shows the loss fall, and asks it questions it\n"
-           "has never seen, before and after. The model is exported to RUN/model.\n",
+           "has never seen, before and after. The model is exported to RUN/model.\n\n"
+           "  --adapter   a LoRA adapter of that model learns subtraction; then shows the answers with the adapter "
+           "and\n"
+           "              without it, which are those from before. Uses the RUN of an earlier demo, or makes it "
+           "first;\n"
+           "              the adapter is exported to RUN-adapter/model\n",
+       .flags = {"--adapter"},
        .run = verb_demo},
       {.name = "train",
        .takes = "CONFIG.yaml",
@@ -185,9 +193,10 @@ std::vector<Verb> answering_verbs() {
       {.name = "serve",
        .takes = "MODEL|RUN",
        .summary = "serve a model to OpenAI's clients on this machine",
-       .usage = "[--port N] [--host ADDRESS] [--max-sequences N] [options]",
+       .usage = "[--adapter NAME=DIR ...] [--port N] [--host ADDRESS] [--max-sequences N] [options]",
        .details = kServeDetails,
-       .options = with_loaded_model_options({"--port", "--host", "--max-sequences", "--context", "--name"}),
+       .options =
+           with_loaded_model_options({"--port", "--host", "--max-sequences", "--context", "--name", "--adapter"}),
        .keys = false,
        .run = verb_serve},
       {.name = "eval",
@@ -274,8 +283,9 @@ std::vector<Verb> run_verbs() {
        .usage = "[--tensors]",
        .details =
            "For a Hugging Face directory (or Org/Name in the Hugging Face cache): family, parameters, shape, types,\n"
-           "tokenizer, special ids, and what training it would need; --tensors lists every tensor. For a run: its\n"
-           "state. See 'megatrain inspect data --help' for data.\n",
+           "tokenizer, special ids, and what training it would need; --tensors lists every tensor. For a PEFT\n"
+           "directory: the settings and the size of its adapters. For a run: its state. See 'megatrain inspect data\n"
+           "--help' for data.\n",
        .flags = {"--tensors"},
        .keys = false,
        .run = verb_inspect},
@@ -292,7 +302,7 @@ std::vector<Verb> run_verbs() {
            "a\n"
            "Hugging Face directory or Org/Name in the Hugging Face cache. Norms, biases and routers stay f32, and "
            "q8_0\n"
-           "rounds as llama.cpp does.\n",
+           "rounds as llama.cpp does. A PEFT directory becomes an adapter for llama.cpp's --lora.\n",
        .options = {"--out", "--dtype", "--gguf"},
        .keys = false,
        .run = verb_export},

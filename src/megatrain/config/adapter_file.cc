@@ -9,6 +9,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/config/config_keys.h"
+#include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 
@@ -165,17 +166,27 @@ AdapterFile settings_of_run(const TrainConfig& config) {
   return {.settings = before.adapter, .base = before.model.path};
 }
 
-bool is_gone(const TrainConfig& config) {
+bool has_run(const TrainConfig& config) {
   std::error_code none;
-  return config.resume && !std::filesystem::exists(config.model.adapter + "/" + kAdapterFile, none) &&
-         std::filesystem::exists(config.run_dir + "/config.resolved.yaml", none);
+  return config.resume && std::filesystem::exists(config.run_dir + "/config.resolved.yaml", none);
+}
+
+// Sets model.adapter to the directory.
+AdapterFile find_adapter_file(TrainConfig& config) {
+  try {
+    config.model.adapter = find_model(config.model.adapter, ModelParts::adapter);
+  } catch (const Error&) {
+    if (!has_run(config)) throw;
+  }
+  if (has_run(config) && !is_adapter_directory(config.model.adapter)) return settings_of_run(config);
+  return read_adapter_file(config.model.adapter);
 }
 
 }  // namespace
 
 void settle_adapter_keys(TrainConfig& config, const GivenKeys& given) {
   if (config.model.adapter.empty()) return;
-  const AdapterFile file = is_gone(config) ? settings_of_run(config) : read_adapter_file(config.model.adapter);
+  const AdapterFile file = find_adapter_file(config);
   TrainConfig settled = config;
   settled.adapter = file.settings;
   for (const ConfigKey& key : config_keys()) {

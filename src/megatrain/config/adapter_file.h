@@ -18,7 +18,8 @@ struct AdapterFile {
 // Throws Error(bad_input) for a directory without such a file, and for settings that megatrain does not have.
 AdapterFile read_adapter_file(const std::string& directory);
 
-// With model.adapter the settings come from there, and so does model.path if no model is given. Throws
+// With model.adapter, a directory or a name in the Hugging Face cache, the settings come from there, and so does
+// model.path if no model is given. Throws
 // Error(bad_config) for a given key of the adapter that differs; dropout may.
 void settle_adapter_keys(TrainConfig& config, const GivenKeys& given);
 

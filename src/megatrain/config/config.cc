@@ -73,6 +73,12 @@ void settle_adapter_rank(TrainConfig& config, const GivenKeys& given) {
   if (any && !given.has("adapter.rank")) config.adapter.rank = kRank;
 }
 
+// Adapters train with about ten times the rate of full training.
+void settle_adapter_learning_rate(TrainConfig& config, const GivenKeys& given) {
+  constexpr double kRate = 1e-4;
+  if (config.adapter.rank > 0 && !given.has("optim.lr")) config.optim.lr = kRate;
+}
+
 void finish_dumps(TrainConfig& config, const GivenKeys& given) {
   TrainConfig::Dump& dump = config.dump;
   if (!dump.steps.empty() && !given.has("dump.grads") && !given.has("dump.state")) dump.grads = dump.state = dump.steps;
@@ -106,6 +112,7 @@ TrainConfig parse_config(const std::string& text, const std::string& name, const
   config.stage = given.stage;
   settle_adapter_rank(config, given);
   settle_adapter_keys(config, given);
+  settle_adapter_learning_rate(config, given);
   check_presence(config, given, needs);
   if (needs.data) settle_prepared_keys(config, given);  // before anything that depends on seq_len
   if (!given.has("micro_batch")) config.micro_batch = default_micro_batch(config.batch, config.seq_len);

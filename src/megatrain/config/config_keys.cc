@@ -58,7 +58,9 @@ std::vector<ConfigKey> model_keys() {
       path_key("model.config", "config model.config_file",
                "A config.json: train that architecture from random weights.", MEGATRAIN_FIELD(model.config)),
       path_key("model.adapter", "adapter_name_or_path lora_model_dir peft_model",
-               "A PEFT directory: train its adapters further. Default: new adapters, if adapter.rank is given.",
+               "A PEFT directory, or Org/Name in the Hugging Face cache: train its adapters further. Default: new "
+               "adapters, if "
+               "adapter.rank is given.",
                MEGATRAIN_FIELD(model.adapter)),
   };
 }
@@ -209,8 +211,8 @@ std::vector<ConfigKey> adapter_keys() {
 
 std::vector<ConfigKey> optim_keys() {
   return {
-      real_key("optim.lr", "learning_rate optim.learning_rate optim.max_lr", {0, 1000}, "Peak learning rate.",
-               MEGATRAIN_FIELD(optim.lr)),
+      real_key("optim.lr", "learning_rate optim.learning_rate optim.max_lr", {0, 1000},
+               "Peak learning rate. 1e-4 with adapters.", MEGATRAIN_FIELD(optim.lr)),
       real_key("optim.beta1", "adam_beta1", {.least = 0, .most = 1, .open = true}, "Decay of the first moment.",
                MEGATRAIN_FIELD(optim.beta1)),
       real_key("optim.beta2", "adam_beta2", {.least = 0, .most = 1, .open = true}, "Decay of the second moment.",

@@ -31,13 +31,15 @@ int64_t experts_per_record(const ModelConfig& config, const std::vector<LayerRec
   return first == records.end() ? 0 : std::ssize(first->layout().norm_parts());
 }
 
+ModelShape model_shape(DType dtype, int64_t experts_per_record, const GeneratorOptions& options) {
+  return {.dtype = dtype,
+          .tokens = std::max({options.chunk_tokens, options.max_batch, int64_t{1}}),
+          .positions = options.max_context,
+          .experts_per_record = experts_per_record};
+}
+
 Model model_of(const ModelConfig& config, DType dtype, int64_t experts_per_record, const GeneratorOptions& options) {
-  return make_model(config,
-                    {.dtype = dtype,
-                     .tokens = std::max({options.chunk_tokens, options.max_batch, int64_t{1}}),
-                     .positions = options.max_context,
-                     .experts_per_record = experts_per_record},
-                    {.adapter = options.adapter});
+  return make_model(config, model_shape(dtype, experts_per_record, options), {.adapter = options.adapter});
 }
 
 Model model_of(const ModelConfig& config, const std::vector<LayerRecord>& records, const GeneratorOptions& options) {
@@ -50,7 +52,26 @@ bool computes_in_place(const Device& device, const GeneratorOptions& options) {
 
 }  // namespace
 
-CachedForward::Shape::Shape(const Model& built, const GeneratorOptions& options)
+std::vector<CachedForward::Variant> CachedForward::variants_of(const Model& base, const GeneratorOptions& options) {
+  std::vector<Variant> variants;
+  variants.reserve(options.choices.size());  // phases refer to their model, which must not move
+  for (const ChoosableAdapter& choice : options.choices) {
+    Variant& variant =
+        variants.emplace_back(Variant{.model = make_model(base.config, base.shape, {.adapter = choice.rules})});
+    const std::vector<LayerLayout> layouts = variant.model.layouts();
+    variant.phases = variant.model.phases();
+    for (const Model::NumberedPhase& p : variant.phases) {
+      const bool adapted = !p.whole.empty() && layouts[static_cast<size_t>(p.whole.back())].is_adapter();
+      variant.adapter_at.push_back(adapted ? variant.bytes : -1);
+      if (!adapted) continue;
+      const LayerLayout& layout = layouts[static_cast<size_t>(p.whole.back())];
+      variant.bytes += rounded(layout.elements * dtype_bytes(layout.dtype()));
+    }
+  }
+  return variants;
+}
+
+CachedForward::Shape::Shape(const Model& built, const std::vector<Variant>& variants, const GeneratorOptions& options)
     : dtype(built.shape.dtype), tokens(built.shape.tokens) {
   const ModelConfig& model = built.config;
   const std::vector<LayerLayout> layouts = built.layouts();
@@ -78,6 +99,11 @@ CachedForward::Shape::Shape(const Model& built, const GeneratorOptions& options)
     width = std::max(width, p.phase->out_width());
     if (p.phase->in_width() != p.phase->out_width()) halves = 2;
   }
+  for (const Variant& variant : variants) {
+    adapter_bytes += variant.bytes;
+    for (const Model::NumberedPhase& p : variant.phases)
+      if (p.phase->decodes()) workspace_bytes = std::max(workspace_bytes, p.phase->decode_workspace_bytes(tokens));
+  }
   layer_ranges = ranges.size();
   // Pieces no larger than a block, streamed or not: how the table is split must not depend on the memory.
   const int64_t table = model.tied ? 0 : last;
@@ -103,8 +129,8 @@ CachedForward::Shape::Shape(const Model& built, const GeneratorOptions& options)
 
 int64_t CachedForward::Shape::fixed_bytes() const {
   int64_t sum = 0;
-  for (const int64_t bytes :
-       {cache_bytes, table_bytes, norm.bytes, workspace_bytes, x_bytes, row_bytes, logits_bytes, input_bytes})
+  for (const int64_t bytes : {cache_bytes, table_bytes, norm.bytes, workspace_bytes, x_bytes, row_bytes, logits_bytes,
+                              input_bytes, adapter_bytes})
     sum += LentMemory::piece_bytes(bytes);
   return sum;
 }
@@ -122,14 +148,16 @@ std::vector<WeightRange> CachedForward::Shape::weights_in(const std::vector<Laye
 
 int64_t CachedForward::least_bytes(const Device& device, Ops& ops, const ModelConfig& model,
                                    const std::vector<LayerRecord>& records, const GeneratorOptions& options) {
-  const Shape shape(model_of(model, records, options), options);
+  const Model built = model_of(model, records, options);
+  const Shape shape(built, variants_of(built, options), options);
   return shape.fixed_bytes() + ops.scratch_bytes(shape.ops) +
          DeviceWeights::least_bytes(shape.weights_in(records), computes_in_place(device, options), shape.at_once);
 }
 
 GenerationNeed CachedForward::most_needed(const ModelConfig& model, DType dtype, int64_t experts_per_record,
                                           const GeneratorOptions& options, bool in_place) {
-  const Shape shape(model_of(model, dtype, experts_per_record, options), options);
+  const Model built = model_of(model, dtype, experts_per_record, options);
+  const Shape shape(built, variants_of(built, options), options);
   std::vector<int64_t> coming;
   for (const Shape::Range& range : shape.ranges) {
     if (!in_place) coming.push_back(range.bytes);
@@ -169,7 +197,8 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
       phases_(model_.phases()),
       records_(records),
       options_(options),
-      shape_(model_, options),
+      variants_(variants_of(model_, options)),
+      shape_(model_, variants_, options),
       in_place_(computes_in_place(device, options)),
       memory_(device, checked_memory(device)),
       own_bytes_(memory_.left().empty() ? options.memory_bytes - shape_.fixed_bytes() - ops.scratch_bytes(shape_.ops)
@@ -182,6 +211,7 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
       rows_(memory_.take(shape_.row_bytes, "generation")),
       logits_(memory_.take(shape_.logits_bytes, "generation")),
       inputs_(memory_.take(shape_.input_bytes, "generation")),
+      adapters_(memory_.take(shape_.adapter_bytes, "adapters")),
       host_x_(device.allocate_host(static_cast<size_t>(shape_.x_bytes), "generation")),
       host_rows_(device.allocate_host(static_cast<size_t>(shape_.row_bytes), "generation")),
       host_inputs_(device.allocate_host(static_cast<size_t>(shape_.input_bytes), "generation")),
@@ -192,6 +222,23 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
   const std::vector<float> tables = model_.make_tables();
   device.copy_now(tables_.data(), tables.data(), tables.size() * sizeof(float));
   device.copy_now(norm_.data(), records.back().weights() + shape_.norm.begin, static_cast<size_t>(shape_.norm.bytes));
+  copy_adapters(device);
+}
+
+void CachedForward::copy_adapters(Device& device) {
+  int64_t first = 0;  // of a choice in adapters_
+  for (size_t i = 0; i < variants_.size(); ++i) {
+    Variant& variant = variants_[i];
+    auto record = options_.choices[i].records->begin();
+    for (int64_t& at : variant.adapter_at) {
+      if (at < 0) continue;
+      at += first;
+      ensure(record != options_.choices[i].records->end(), "a choice has the adapters of every layer");
+      device.copy_now(adapters_.data() + at, record->weights(), static_cast<size_t>(record->weight_bytes()));
+      ++record;
+    }
+    first += variant.bytes;
+  }
 }
 
 bool CachedForward::rewinds() const {
@@ -273,7 +320,7 @@ View CachedForward::rows_of(size_t phase, int64_t tokens) {
 
 // From the embedding to the head's input (T, H). A phase of equal widths works in place, others use the other half of
 // x_.
-View CachedForward::run_layers(const NewTokens& fresh) {
+View CachedForward::run_layers(const NewTokens& fresh, const Variant* variant) {
   Stream& stream = *compute_;
   View x = matrix(x_.data(), shape_.dtype, fresh.tokens, model_.config.hidden);
   if (records_.front().tier() == Tier::host) {
@@ -288,11 +335,12 @@ View CachedForward::run_layers(const NewTokens& fresh) {
   }
   size_t range = 0;
   for (size_t p = 0; p < phases_.size(); ++p) {
-    const Phase& phase = *phases_[p].phase;
+    const Phase& phase = variant ? *variant->phases[p].phase : *phases_[p].phase;
     if (!phase.decodes()) continue;
     const size_t count = phases_[p].whole.size();
     std::vector<std::byte*> weights;
     for (size_t i = 0; i < count; ++i) weights.push_back(weights_.take(stream, range + i));
+    if (variant && variant->adapter_at[p] >= 0) weights.push_back(adapters_.data() + variant->adapter_at[p]);
     decltype(Phase::Decode::fetch) fetch;
     bool chooses = false;  // whether the phase selects from weights that stream
     for (size_t i = 0; i < count; ++i)
@@ -325,7 +373,7 @@ View CachedForward::run_layers(const NewTokens& fresh) {
   return x;
 }
 
-std::span<const float> CachedForward::run(const std::vector<Feed>& feeds) {
+std::span<const float> CachedForward::run(const std::vector<Feed>& feeds, size_t adapter) {
   int64_t wanted = 0;
   const int64_t tokens = stage(feeds, &wanted);
   ensure(tokens > 0, "a pass has new tokens");
@@ -337,7 +385,8 @@ std::span<const float> CachedForward::run(const std::vector<Feed>& feeds) {
   const View x = run_layers({.tokens = tokens,
                              .sequences = inputs,
                              .positions = inputs + shape_.tokens,
-                             .angles = inputs + 4 * shape_.tokens});
+                             .angles = inputs + 4 * shape_.tokens},
+                            adapter > 0 ? &variants_.at(adapter - 1) : nullptr);
   if (wanted > 0) {
     const View logits = matrix(logits_.data(), DType::f32, wanted, model_.config.vocab);
     model_.head.decode_norm(ops_, stream,

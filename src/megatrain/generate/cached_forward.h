@@ -16,6 +16,12 @@
 
 namespace megatrain {
 
+// Adapters that a pass may use over a base that has none itself.
+struct ChoosableAdapter {
+  AdapterRules rules;
+  const std::vector<LayerRecord>* records = nullptr;  // of the adapters alone, in the order of the layers
+};
+
 struct GeneratorOptions {
   int64_t max_context = 0;     // tokens per sequence, prompt and answer together
   int64_t max_batch = 1;       // concurrent sequences
@@ -26,6 +32,8 @@ struct GeneratorOptions {
   // if it has less, it is not used. The ops then already have their scratch.
   std::span<std::byte> lent = {};
   AdapterRules adapter = {};  // the records have these adapters
+  // With these the records have none. They stay on the device; pass by pass one of them is used, or none.
+  std::vector<ChoosableAdapter> choices = {};
 };
 
 // What generating needs at most, when it is not known where the weights will be.
@@ -62,8 +70,8 @@ class CachedForward {
     int64_t length = 0;  // total tokens of the sequence, including those still to be fed; 0: none are
   };
   // At most one feed per sequence and pass_tokens() tokens in total. Returns (feeds that want logits, V), valid until
-  // the next call.
-  std::span<const float> run(const std::vector<Feed>& feeds);
+  // the next call. `adapter`: 0 for none, otherwise options().choices[adapter - 1].
+  std::span<const float> run(const std::vector<Feed>& feeds, size_t adapter = 0);
 
   int64_t pass_tokens() const { return shape_.tokens; }
   bool rewinds() const;  // whether all phases have Phase::cache_rewinds()
@@ -72,9 +80,18 @@ class CachedForward {
   const DeviceWeights& weights() const { return weights_; }
 
  private:
-  // Sizes derived from model and options.
+  // The model with one of the choices.
+  struct Variant {
+    Model model;
+    std::vector<Model::NumberedPhase> phases;  // one for each of the base
+    std::vector<int64_t> adapter_at;           // per phase: its adapters' offset in adapters_; -1: it has none
+    int64_t bytes = 0;                         // of the adapters
+  };
+  static std::vector<Variant> variants_of(const Model& base, const GeneratorOptions& options);
+
+  // Sizes derived from models and options.
   struct Shape {
-    Shape(const Model& model, const GeneratorOptions& options);
+    Shape(const Model& model, const std::vector<Variant>& variants, const GeneratorOptions& options);
 
     struct Range {  // bytes of a record's weights
       int64_t record, begin, bytes;
@@ -95,6 +112,7 @@ class CachedForward {
     OpsShape ops;
     std::vector<int64_t> cache_at;  // per phase: where its cache begins
     int64_t cache_bytes, table_bytes, workspace_bytes, x_bytes, row_bytes, logits_bytes, input_bytes;
+    int64_t adapter_bytes = 0;    // of all choices
     int64_t fixed_bytes() const;  // everything except the weights and the ops' scratch
     std::vector<WeightRange> weights_in(const std::vector<LayerRecord>& records) const;
   };
@@ -107,18 +125,20 @@ class CachedForward {
   View rows_of(size_t phase, int64_t tokens);  // Phase::Decode::rows
   SequenceCache cache_of(size_t phase) const;
   std::vector<DeviceWeights::Turn> turns(int64_t tokens, bool with_head) const;
-  View run_layers(const NewTokens& tokens);
+  View run_layers(const NewTokens& tokens, const Variant* variant);
+  void copy_adapters(Device& device);
 
   Ops& ops_;
   Model model_;
   std::vector<Model::NumberedPhase> phases_;
   const std::vector<LayerRecord>& records_;
   GeneratorOptions options_;
+  std::vector<Variant> variants_;  // of options_.choices
   Shape shape_;
   bool in_place_;
   LentMemory memory_;
   int64_t own_bytes_;  // device memory for weights in addition to what is lent
-  Buffer cache_, tables_, norm_, workspace_, x_, rows_, logits_, inputs_;
+  Buffer cache_, tables_, norm_, workspace_, x_, rows_, logits_, inputs_, adapters_;
   Buffer host_x_, host_rows_, host_inputs_, host_logits_;
   DeviceWeights weights_;
   std::unique_ptr<Stream> compute_;

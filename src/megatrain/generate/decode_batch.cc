@@ -44,7 +44,9 @@ bool DecodeBatch::idle() const {
 }
 
 // How many tokens of the prompt are in the place's cache. The last token of a prompt is always fed, for its logits.
-size_t DecodeBatch::kept(const Place& place, const std::vector<int32_t>& prompt) const {
+size_t DecodeBatch::kept(const Place& place, const GenerationRequest& request) const {
+  const std::vector<int32_t>& prompt = request.prompt;
+  if (place.request.adapter != request.adapter) return 0;  // keys and values are those of the adapter
   const size_t above = static_cast<size_t>(forward_.model().rope.long_above());
   // the cached keys have other RoPE angles
   if (above > 0 && (place.ids.size() > above) != (prompt.size() > above)) return 0;
@@ -61,7 +63,7 @@ DecodeBatch::Ticket DecodeBatch::add(GenerationRequest request, const std::set<i
   for (Place& place : places_) {
     if (!place.free) continue;
     // Prefer the place with the most of this prompt, then the one with the least of another.
-    const std::pair<int64_t, int64_t> score = {request.reuse ? static_cast<int64_t>(kept(place, request.prompt)) : 0,
+    const std::pair<int64_t, int64_t> score = {request.reuse ? static_cast<int64_t>(kept(place, request)) : 0,
                                                -static_cast<int64_t>(place.fed)};
     if (best && score <= best_score) continue;
     best = &place;
@@ -106,6 +108,17 @@ DecodeBatch::Token DecodeBatch::grow(Place& place, std::span<const float> logits
 }
 
 std::vector<DecodeBatch::Token> DecodeBatch::step() {
+  std::set<size_t> adapters;
+  for (const Place& place : places_) {
+    if (!place.free) adapters.insert(place.request.adapter);
+  }
+  std::vector<Token> tokens;
+  for (const size_t adapter : adapters) pass(adapter, tokens);
+  return tokens;
+}
+
+// A pass over the places of one adapter.
+void DecodeBatch::pass(size_t adapter, std::vector<Token>& tokens) {
   // Sequences that need only their next token go first, so that a long prompt does not delay them.
   std::vector<size_t> turn(places_.size());
   std::iota(turn.begin(), turn.end(), size_t{0});
@@ -116,7 +129,7 @@ std::vector<DecodeBatch::Token> DecodeBatch::step() {
   size_t room = static_cast<size_t>(forward_.pass_tokens());
   for (const size_t i : turn) {
     Place& place = places_[i];
-    const size_t count = std::min(place.waiting(), room);
+    const size_t count = place.request.adapter == adapter ? std::min(place.waiting(), room) : 0;
     if (count == 0) continue;
     room -= count;
     feeds.push_back({.sequence = static_cast<int64_t>(i),
@@ -127,13 +140,11 @@ std::vector<DecodeBatch::Token> DecodeBatch::step() {
     place.fed += count;
     if (feeds.back().logits) grown.push_back(&place);
   }
-  std::vector<Token> tokens;
-  if (feeds.empty()) return tokens;
-  const std::span<const float> logits = forward_.run(feeds);
+  if (feeds.empty()) return;
+  const std::span<const float> logits = forward_.run(feeds, adapter);
   const size_t vocab = static_cast<size_t>(forward_.model().vocab);
   for (size_t row = 0; row < grown.size(); ++row)
     tokens.push_back(grow(*grown[row], logits.subspan(row * vocab, vocab)));
-  return tokens;
 }
 
 }  // namespace megatrain

@@ -21,6 +21,7 @@ struct GenerationRequest {
   // Skip computing the beginning of the prompt if a place of the cache still has it. On CUDA the last bits of logits
   // may then differ, because GEMMs of other shapes run other kernels.
   bool reuse = false;
+  size_t adapter = 0;  // as for CachedForward::run()
 };
 
 enum class Finish : uint8_t { stop, length };
@@ -51,7 +52,7 @@ class DecodeBatch {
     bool last = false;    // the request ended: at an end token, at its length, or because it failed
     std::exception_ptr failed = nullptr;
   };
-  // Runs one pass. Returns the new tokens; none while only long prompts are fed, or when idle.
+  // Runs one pass for each adapter in use. Returns the new tokens; none while only long prompts are fed, or when idle.
   std::vector<Token> step();
 
   int64_t reused_tokens() const { return reused_tokens_; }  // over all prompts so far
@@ -69,7 +70,8 @@ class DecodeBatch {
   };
 
   bool may_grow(const GenerationRequest& request, size_t tokens) const;
-  size_t kept(const Place& place, const std::vector<int32_t>& prompt) const;
+  size_t kept(const Place& place, const GenerationRequest& request) const;
+  void pass(size_t adapter, std::vector<Token>& tokens);
   Token grow(Place& place, std::span<const float> logits);
 
   CachedForward& forward_;

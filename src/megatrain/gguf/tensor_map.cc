@@ -113,6 +113,11 @@ GgufTensor of_values(const char* name, std::vector<float> values) {
   return tensor;
 }
 
+// The n of GgufTensor::pair_rows for a tensor of this name; 0: its rows keep their order.
+int64_t pair_rows_of(const ModelConfig& config, const LlamaCpp& family, const std::string& name) {
+  return family.is_llama && (holds(name, "attn_q.") || holds(name, "attn_k.")) ? config.head_dim : 0;
+}
+
 std::vector<float> as_floats(const std::vector<double>& values) { return {values.begin(), values.end()}; }
 
 void add_rope_tensors(const ModelConfig& c, const LlamaCpp& family, std::vector<GgufTensor>& tensors) {
@@ -152,12 +157,28 @@ std::vector<GgufTensor> gguf_tensors(const ModelConfig& c, const std::vector<con
     tensor.entry = {place.name, shape, kept ? GgufType::f32 : type_for_rows(type, spec->cols)};
     tensor.parts = {spec};
     if (spec->role == TensorRole::norm) tensor.add = static_cast<float>(c.norm_offset);
-    if (family.is_llama && (holds(place.name, "attn_q.") || holds(place.name, "attn_k.")))
-      tensor.pair_rows = c.head_dim;
+    tensor.pair_rows = pair_rows_of(c, family, place.name);
     tensors.push_back(std::move(tensor));
   }
   add_rope_tensors(c, family, tensors);
   return tensors;
+}
+
+int64_t row_of_pairs(int64_t row, int64_t rows) {
+  const int64_t head = row / rows * rows, within = row % rows;
+  return head + within % 2 * (rows / 2) + within / 2;
+}
+
+GgufTensor gguf_adapter_tensor(const ModelConfig& c, const TensorSpec& half, GgufType type) {
+  const LlamaCpp& family = gguf_family(c);
+  const bool is_b = half.role == TensorRole::adapter_out;
+  const size_t end = half.name.rfind(is_b ? ".lora_B" : ".lora_A");
+  const Place place = place_of(family, half.name.substr(0, end) + ".weight");
+  GgufTensor tensor;
+  tensor.entry = {place.name + (is_b ? ".lora_b" : ".lora_a"), tensor_shape(half), type_for_rows(type, half.cols)};
+  tensor.parts = {&half};
+  if (is_b) tensor.pair_rows = pair_rows_of(c, family, place.name);
+  return tensor;
 }
 
 }  // namespace megatrain

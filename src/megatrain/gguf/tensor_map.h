@@ -26,4 +26,11 @@ struct GgufTensor {
 std::vector<GgufTensor> gguf_tensors(const ModelConfig& config, const std::vector<const TensorSpec*>& specs,
                                      GgufType type);
 
+// Maps row r of a head with pairs (2 i, 2 i + 1) to the row of a head with pairs (i, i + rows / 2).
+int64_t row_of_pairs(int64_t row, int64_t rows);
+
+// One half of an adapter, named after the tensor of the base that it adds to. The rows of a B half are in the order of
+// that tensor's rows.
+GgufTensor gguf_adapter_tensor(const ModelConfig& config, const TensorSpec& half, GgufType type);
+
 }  // namespace megatrain

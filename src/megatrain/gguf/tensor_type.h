@@ -12,8 +12,9 @@ namespace megatrain {
 
 enum class GgufType : uint8_t { f32, f16, bf16, q8_0 };
 
-inline constexpr int64_t kQ8Block = 32;       // values that share a scale
-inline constexpr int64_t kQ8BlockBytes = 34;  // one fp16 scale, then a signed byte per value
+inline constexpr uint32_t kQuantizationVersion = 2;  // of ggml's block layout
+inline constexpr int64_t kQ8Block = 32;              // values that share a scale
+inline constexpr int64_t kQ8BlockBytes = 34;         // one fp16 scale, then a signed byte per value
 
 // "q8_0"; empty if it is not a type that a file can be written in.
 std::optional<GgufType> parse_gguf_type(std::string_view name);

@@ -20,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kPieceElements = int64_t{1} << 20;
-constexpr uint32_t kQuantizationVersion = 2;  // of ggml's block layout
 
 GgufMetadata metadata_of(const GgufRequest& request, const ModelText& text) {
   GgufMetadata metadata;
@@ -42,12 +41,6 @@ void check_room(const std::string& path, const std::vector<GgufTensor>& tensors)
   fail_io(fmt::format("{} needs {} and {} has {} left; make room, or give --out a place on another disk", path,
                       format_bytes(bytes), parent_directory(path),
                       format_bytes(static_cast<int64_t>(space.available))));
-}
-
-// Maps row r of a head with pairs (2 i, 2 i + 1) to the row of a head with pairs (i, i + n / 2).
-int64_t row_of_pairs(int64_t row, int64_t rows) {
-  const int64_t head = row / rows * rows, within = row % rows;
-  return head + within % 2 * (rows / 2) + within / 2;
 }
 
 // Reads rows [begin, begin + count) of a part, in the order of the GGUF file.

@@ -36,11 +36,14 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
+const char* what(ModelParts needed) { return needed == ModelParts::adapter ? "adapter" : "model"; }
+
 std::string commands(const std::string& name, ModelParts needed) {
   if (needed == ModelParts::config)
     return fmt::format("its config.json is enough: download it with 'hf download {} config.json'", name);
   return fmt::format(
-      "download it with 'hf download {0}', or with 'hf download {0} --local-dir DIR' and give DIR as the model", name);
+      "download it with 'hf download {0}', or with 'hf download {0} --local-dir DIR' and give DIR as the {1}", name,
+      what(needed));
 }
 
 // Names in a directory, sorted.
@@ -73,12 +76,18 @@ fs::path snapshot_of(const fs::path& folder, const std::string& name, ModelParts
   if (snapshots.size() == 1) return folder / "snapshots" / snapshots.front();
   if (snapshots.empty())
     fail_input(fmt::format("{} has no snapshot of {}; {}", folder.string(), name, commands(name, needed)));
-  fail_input(fmt::format("{} has no refs/main and {} snapshots ({}); give the directory of one of them as the model",
-                         folder.string(), snapshots.size(), fmt::join(snapshots, ", ")));
+  fail_input(fmt::format("{} has no refs/main and {} snapshots ({}); give the directory of one of them as the {}",
+                         folder.string(), snapshots.size(), fmt::join(snapshots, ", "), what(needed)));
 }
 
 std::vector<std::string> missing_files(const fs::path& snapshot, ModelParts needed) {
   std::vector<std::string> missing;
+  if (needed == ModelParts::adapter) {
+    for (const char* file : {"adapter_config.json", "adapter_model.safetensors"}) {
+      if (!is_there(snapshot / file)) missing.emplace_back(file);
+    }
+    return missing;
+  }
   if (!is_there(snapshot / "config.json")) missing.push_back("config.json");
   if (needed == ModelParts::weights) {
     for (std::string& file : missing_weights(snapshot.string())) missing.push_back(std::move(file));
@@ -87,6 +96,8 @@ std::vector<std::string> missing_files(const fs::path& snapshot, ModelParts need
 }
 
 }  // namespace
+
+bool is_adapter_directory(const std::string& path) { return is_there(fs::path(path) / "adapter_config.json"); }
 
 std::string hub_cache_directory() {
   if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
@@ -107,18 +118,27 @@ bool is_hub_name(const std::string& path) {
   return plain(path.substr(0, slash)) && plain(path.substr(slash + 1));
 }
 
-std::string find_model(const std::string& path, ModelParts needed) {
-  refuse_other_formats(path);
+namespace {
+
+// Throws Error(bad_input) if a model is needed and the path leads to something else, such as an adapter.
+std::string find(const std::string& path, ModelParts needed, bool or_adapter) {
+  or_adapter = or_adapter || needed == ModelParts::adapter;
+  const auto check = [&](const std::string& directory) {
+    if (!or_adapter || !is_adapter_directory(directory)) refuse_other_formats(directory);
+  };
+  check(path);
   if (is_there(path) || !is_hub_name(path)) return path;
   const fs::path cache = hub_cache_directory();
   const size_t slash = path.find('/');
   const fs::path folder = cache / fmt::format("models--{}--{}", path.substr(0, slash), path.substr(slash + 1));
   if (!is_folder(folder)) {
-    fail_input(
-        fmt::format("{} is neither a directory here nor a model in the Hugging Face cache ({} does not exist); {}",
-                    path, folder.string(), commands(path, needed)));
+    fail_input(fmt::format("{} is neither a directory here nor {} {} in the Hugging Face cache ({} does not exist); {}",
+                           path, needed == ModelParts::adapter ? "an" : "a", what(needed), folder.string(),
+                           commands(path, needed)));
   }
   const fs::path snapshot = snapshot_of(folder, path, needed);
+  if (or_adapter && is_adapter_directory(snapshot.string())) needed = ModelParts::adapter;
+  check(snapshot.string());
   const std::vector<std::string> missing = missing_files(snapshot, needed);
   if (!missing.empty()) {
     constexpr size_t kNamed = 8;
@@ -137,5 +157,11 @@ std::string find_model(const std::string& path, ModelParts needed) {
   }
   return snapshot.string();
 }
+
+}  // namespace
+
+std::string find_model(const std::string& path, ModelParts needed) { return find(path, needed, false); }
+
+std::string find_model_or_adapter(const std::string& path, ModelParts needed) { return find(path, needed, true); }
 
 }  // namespace megatrain

@@ -16,11 +16,16 @@ std::string hub_cache_directory();
 // "Org/Name": two names of letters, digits, '.', '_' and '-'.
 bool is_hub_name(const std::string& path);
 
-enum class ModelParts { config, weights };
+// What a caller needs of a model: its config.json, its weights too, or a PEFT directory with its adapters.
+enum class ModelParts { config, weights, adapter };
 
 // The model's directory: `path` itself if it exists or is not a hub name, otherwise its snapshot in the cache. Throws
 // Error(bad_input) when the cache lacks the model or some of the `needed` parts; the message has the command that
 // downloads it.
 std::string find_model(const std::string& path, ModelParts needed);
+
+// The same for a caller that takes adapters as well as models.
+std::string find_model_or_adapter(const std::string& path, ModelParts needed);
+bool is_adapter_directory(const std::string& path);  // has an adapter_config.json
 
 }  // namespace megatrain

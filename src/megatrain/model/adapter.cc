@@ -133,6 +133,21 @@ std::string nearest(const std::set<std::string>& names, const std::string& text)
 
 }  // namespace
 
+namespace {
+
+// What is wrong with the settings of a PEFT directory is wrong with its file, not with the configuration.
+template <class Action>
+auto blaming_their_file(const AdapterRules& rules, const Action& action) {
+  try {
+    return action();
+  } catch (const Error& error) {
+    if (!rules.from_file || error.code() != ExitCode::bad_config) throw;
+    fail_input(fmt::format("adapter_config.json of the adapter: {}", error.what()));
+  }
+}
+
+}  // namespace
+
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
 namespace {
@@ -232,7 +247,7 @@ bool are_alike(const std::vector<TensorSpec>& a, const std::vector<TensorSpec>& 
 
 std::vector<TensorSpec> adapter_tensors(const AdapterRules& rules, const std::vector<TensorSpec>& record) {
   if (!rules.any()) return {};
-  const Targets targets(rules);
+  const Targets targets = blaming_their_file(rules, [&] { return Targets(rules); });
   const TrainedWhole whole(rules);  // has no adapter
   const auto has = [&](const TensorSpec& tensor) {
     return is_linear(tensor) && targets.has(module_of(tensor.name)) && !whole.has(tensor);
@@ -415,9 +430,7 @@ void check_also_train(const AdapterRules& rules, const Names& names, const std::
         "would train two copies of it, which is not supported. Leave it out, or save the model with the two untied");
 }
 
-}  // namespace
-
-void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, bool tied) {
+void freeze_checked(std::vector<LayerLayout>& layouts, const AdapterRules& rules, bool tied) {
   const Names names(layouts);
   if (!rules.from_file) {
     check_targets(rules, names);
@@ -432,6 +445,12 @@ void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, b
     for (TensorSpec& tensor : layout.tensors) tensor.trainable = tensor.is_adapter() || whole.has(tensor);
   }
   if (!adapted) fail_config("adapter.targets, adapter.exclude and adapter.also_train leave nothing with an adapter");
+}
+
+}  // namespace
+
+void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, bool tied) {
+  blaming_their_file(rules, [&] { freeze_checked(layouts, rules, tied); });
 }
 
 bool TrainedWhole::has(const TensorSpec& tensor) const {

@@ -58,7 +58,8 @@ std::vector<std::vector<TensorSpec>> expert_adapter_tensors(const AdapterRules& 
                                                             std::span<const std::vector<TensorSpec>> experts);
 
 // Marks what is trained beside the adapters, and freezes the rest. Throws Error(bad_config) for a target, an exclusion,
-// a pattern or a module that matches nothing, and for a target that cannot have an adapter. `tied`: the output matrix
+// a pattern or a module that matches nothing, and for a target that cannot have an adapter; Error(bad_input) if the
+// rules are from a file. `tied`: the output matrix
 // is the embedding's table, which then cannot be trained.
 void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, bool tied);
 

@@ -52,6 +52,7 @@ Plan plan_on_host(const Workload& w) {
             .rings = {.host_gradients = w.record_count()},
             .sweeps = {w.micro_batches}};
   SlotRings(w).set(1, plan.rings);
+  plan.rings.packed_slots = std::min<int64_t>(2, plan.packed_and_coming(w));
   return plan;
 }
 
@@ -87,6 +88,11 @@ Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
 int64_t tokens_to_hide_host_update(const Workload& w, const MachineProfile& m) {
   const StepParts parts = step_parts(w, plan_on_host(w), m);
   return Hiding(w, parts).update(parts.update_s);
+}
+
+int64_t tokens_to_hide_host_weights(const Workload& w, const MachineProfile& m) {
+  const StepParts parts = step_parts(w, plan_on_host(w), m);
+  return Hiding(w, parts).behind_forward(parts.weights_s);
 }
 
 bool size_matters(const Workload& w, const Outlook& o) {

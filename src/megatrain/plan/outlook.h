@@ -46,5 +46,7 @@ std::string outlook_text(const Workload& workload, const Outlook& outlook, const
 // The fewest tokens per step that hide the host's update of all trained parameters behind compute: the batch size to
 // aim for when the state lives in host memory.
 int64_t tokens_to_hide_host_update(const Workload& workload, const MachineProfile& machine);
+// The same for all weights on their way to the device: for a base that is only read, as below adapters.
+int64_t tokens_to_hide_host_weights(const Workload& workload, const MachineProfile& machine);
 
 }  // namespace megatrain

@@ -6,8 +6,16 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/config/adapter_file.h"
+#include "megatrain/gguf/write_gguf_adapter.h"
+#include "megatrain/hub/hub_cache.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/io/new_output.h"
+#include "megatrain/model/model.h"
 #include "megatrain/run/export_source.h"
+#include "megatrain/run/run_files.h"
+#include "megatrain/train/adapter_files.h"
+#include "megatrain/train/setup.h"
 
 namespace megatrain {
 namespace {
@@ -23,6 +31,43 @@ std::string name_of(const std::string& path) {
   return full.filename().string();
 }
 
+// config.json of the model that the adapters belong to.
+ModelConfig base_config(const std::string& directory, const AdapterFile& file) {
+  const std::string named = fmt::format("{}/{}", directory, kAdapterFile);
+  if (file.base.empty())
+    fail_input(fmt::format("{} names no base model; write its directory as base_model_name_or_path there", named));
+  const std::string path = find_model(file.base, ModelParts::config) + "/config.json";
+  std::error_code none;
+  if (!fs::exists(path, none))
+    fail_input(
+        fmt::format("{} names the base model {}, which is not there; bring it back, or write where it is now as "
+                    "base_model_name_or_path",
+                    named, file.base));
+  return parse_model_config(read_json_file(path), path);
+}
+
+ExportedGguf export_adapter(const std::string& directory, const std::string& out, GgufType type) {
+  verify_model_of_run(directory);
+  const AdapterFile file = read_adapter_file(directory);
+  if (!file.settings.also_train.empty())
+    fail_input(
+        fmt::format("{}/{} has modules_to_save, which a GGUF adapter cannot hold; merge it with its base ('megatrain "
+                    "merge') and export that",
+                    directory, kAdapterFile));
+  const ModelConfig model = base_config(directory, file);
+  const AdapterRules rules = adapter_rules(file.settings, true);
+  const std::vector<LayerLayout> layouts = model_layouts(model, DType::f32, {.adapter = rules});
+  GgufAdapterRequest request{
+      .path = out, .type = type, .name = name_of(directory), .model = model, .alpha = rules.alpha, .halves = {}};
+  for (const LayerLayout& layout : layouts) {
+    for (const TensorSpec& tensor : layout.tensors) {
+      if (tensor.is_adapter()) request.halves.push_back(&tensor);
+    }
+  }
+  log_info(fmt::format("writing the adapter {} to {}", directory, out));
+  return {directory, -1, write_gguf_adapter(request, read_adapter(directory, rules, layouts))};
+}
+
 }  // namespace
 
 ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufType type) {
@@ -30,6 +75,7 @@ ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufTy
   const fs::path folder = fs::absolute(out).parent_path();
   if (!fs::is_directory(folder))
     fail_config(fmt::format("{} is not a folder; create it or choose another --out", folder.string()));
+  if (is_adapter_directory(path)) return export_adapter(path, out, type);
   const ExportSource source(path, true);
   if (source.tokenizer_directory.empty())
     fail_input(

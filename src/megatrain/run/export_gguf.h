@@ -14,7 +14,8 @@ struct ExportedGguf {
   GgufReport file;
 };
 
-// Throws Error(bad_config) when `out` exists, and Error(bad_input) for what a GGUF file cannot represent.
+// A PEFT directory becomes a GGUF adapter. Throws Error(bad_config) when `out` exists, and Error(bad_input) for what a
+// GGUF file cannot represent.
 ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufType type);
 
 }  // namespace megatrain

@@ -58,8 +58,9 @@ std::string ExportSource::of_run(const std::string& path) {
   const RunFiles run = read_run(checkpoint ? fs::absolute(path).parent_path().parent_path().string() : path);
   if (run.config.adapter.rank > 0)
     fail_input(
-        fmt::format("{0} trains adapters, and GGUF files hold whole models: 'megatrain export {0} --out ADAPTER', "
-                    "'megatrain merge BASE ADAPTER --out MODEL', and then 'megatrain export MODEL --gguf …'",
+        fmt::format("{0} trains adapters: 'megatrain export {0} --out ADAPTER' writes them as a PEFT directory, and "
+                    "'megatrain export ADAPTER --gguf …' that as a GGUF adapter. For a whole model, first 'megatrain "
+                    "merge BASE ADAPTER --out MODEL'",
                     run.path));
   if (run.model_config_path.empty()) {
     fail_input(fmt::format("{} does not hold its model's config.json and {} is gone; put that back to export", run.path,

@@ -74,18 +74,22 @@ std::string adapter_text(const TrainConfig::Adapter& a) {
   if (a.rank == 0) return "";
   const auto& [rank, alpha, dropout, targets, target_parameters, exclude, rslora, init, rank_pattern, alpha_pattern,
                also_train] = a;
+  const auto sorted = [](std::vector<std::string> names) {  // their order means nothing
+    std::sort(names.begin(), names.end());
+    return names;
+  };
   ordered_json settings = {{"rank", rank},
                            {"alpha", alpha},
                            {"dropout", dropout},
-                           {"targets", targets},
-                           {"exclude", exclude},
+                           {"targets", sorted(targets)},
+                           {"exclude", sorted(exclude)},
                            {"rslora", rslora},
                            {"init", init},
                            {"rank_pattern", rank_pattern},
                            {"alpha_pattern", alpha_pattern},
-                           {"also_train", also_train}};
+                           {"also_train", sorted(also_train)}};
   // Older checkpoints lack newer settings, so these are written only when set.
-  if (!target_parameters.empty()) settings["target_parameters"] = target_parameters;
+  if (!target_parameters.empty()) settings["target_parameters"] = sorted(target_parameters);
   return settings.dump();
 }
 

@@ -286,6 +286,7 @@ class Run {
     if (given_.steps == 0 && warmup > config_.steps)
       log_warn(fmt::format("{} is {} steps and the run has {}: {} is never reached; lower it",
                            config_.names("optim.warmup"), warmup, config_.steps, config_.names("optim.lr")));
+    if (const std::string unusual = unusual_learning_rate(config_); !unusual.empty()) log_warn(unusual);
   }
 
   // Warns of requested traces and dumps whose steps are already done and were not written.

@@ -93,13 +93,15 @@ bool AnswerEngine::admit() {
 
 void AnswerEngine::start(Waiting waiting) {
   const Job& job = waiting.job;
-  const DecodeBatch::Ticket ticket = generator_.batch().add({.prompt = job.prompt.ids,
-                                                             .max_tokens = job.prompt.max_tokens,
-                                                             .sampling = job.sampling,
-                                                             .sequence = job.sequence,
-                                                             .reuse = true},
-                                                            job.prompt.chat ? text_.chat_end_ids : text_.end_ids);
-  AnswerText text(text_.tokenizer, job.stops);
+  const DecodeBatch::Ticket ticket =
+      generator_.batch().add({.prompt = job.prompt.ids,
+                              .max_tokens = job.prompt.max_tokens,
+                              .sampling = job.sampling,
+                              .sequence = job.sequence,
+                              .reuse = true,
+                              .adapter = job.adapter},
+                             job.prompt.chat ? job.text->chat_end_ids : job.text->end_ids);
+  AnswerText text(job.text->tokenizer, job.stops);
   live_.emplace(ticket, Live{.number = waiting.number, .job = std::move(waiting.job), .text = std::move(text)});
 }
 

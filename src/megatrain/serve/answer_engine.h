@@ -22,13 +22,15 @@ class AnswerEngine {
  public:
   static constexpr size_t kMostWaiting = 1024;
 
-  // Both outlive this, and nothing else uses the generator meanwhile.
-  AnswerEngine(Generator& generator, const ModelText& text) : generator_(generator), text_(text) {}
+  // Outlives this, and nothing else uses it meanwhile.
+  explicit AnswerEngine(Generator& generator) : generator_(generator) {}
 
   // Callbacks run on the thread of run(), and none after the job is cancelled. A job ends with one call of on_answer or
   // on_error.
   struct Job {
     Prompt prompt;
+    const ModelText* text = nullptr;  // of the model that answers; outlives the engine
+    size_t adapter = 0;               // GenerationRequest::adapter
     Sampling sampling;
     uint64_t sequence = 0;  // chooses the random numbers
     std::vector<std::string> stops;
@@ -72,7 +74,6 @@ class AnswerEngine {
   void fail_all(const std::string& message);
 
   Generator& generator_;
-  const ModelText& text_;
   std::map<DecodeBatch::Ticket, Live> live_;  // only used on the thread of run()
   std::atomic<int64_t> tokens_{0};
 

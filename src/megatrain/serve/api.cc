@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <charconv>
 #include <ctime>
+#include <map>
 #include <memory>
 #include <random>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_text.h"
@@ -129,34 +131,43 @@ size_t longest_token(const Tokenizer& tokenizer) {
   return longest;
 }
 
+// The model of a request.
+struct Asked {
+  AnswerEngine& engine;
+  const ModelText& text;
+  const std::string& name;
+  size_t longest;  // longest_token()
+};
+
 // Refuses, before encoding, text that cannot fit into the model's context whatever its tokens are.
-std::vector<int32_t> encode(const std::string& text, bool chat, const ApiModel& model, size_t longest) {
-  const size_t most = static_cast<size_t>(model.engine.context()) * longest;
+std::vector<int32_t> encode(const std::string& text, bool chat, const Asked& model) {
+  const int64_t context = model.engine.context();
+  const size_t most = static_cast<size_t>(context) * model.longest;
   if (text.size() > most) {
     throw ApiError(
         400,
         fmt::format(
             "the prompt has {} bytes, but this server's context of {} tokens holds at most {} bytes; shorten it",
-            text.size(), model.engine.context(), most),
+            text.size(), context, most),
         chat ? "messages" : "prompt", "context_length_exceeded");
   }
   return model.text.tokenizer.encode(text, !chat);
 }
 
-std::vector<Prompt> prompts_of(const ApiRequest& request, bool chat, const ApiModel& model, size_t longest) {
+std::vector<Prompt> prompts_of(const ApiRequest& request, bool chat, const Asked& model) {
   std::vector<Prompt> prompts;
   if (chat) {
     if (!model.text.chat_template)
       throw ApiError(400, fmt::format("{} has no chat template; use /v1/completions", model.name), "messages");
     const std::string text =
         model.text.chat_template->render({.messages = request.messages, .add_generation_prompt = true}).text;
-    prompts.push_back({.ids = encode(text, true, model, longest), .chat = true});
+    prompts.push_back({.ids = encode(text, true, model), .chat = true});
     prompts.back().max_tokens = request.max_tokens.value_or(model.engine.context());
     return prompts;
   }
   for (const auto& asked : request.prompts) {
     if (const std::string* text = std::get_if<std::string>(&asked)) {
-      prompts.push_back({.ids = encode(*text, false, model, longest)});
+      prompts.push_back({.ids = encode(*text, false, model)});
     } else {
       prompts.push_back({.ids = std::get<std::vector<int32_t>>(asked)});
       for (const int32_t id : prompts.back().ids) {
@@ -172,18 +183,27 @@ std::vector<Prompt> prompts_of(const ApiRequest& request, bool chat, const ApiMo
   return prompts;
 }
 
-ApiError no_such_model(const std::string& asked, const ApiModel& model) {
-  return {404, fmt::format("no such model {}; this server has \"{}\"", printable(asked), model.name), "model",
+ApiError no_such_model(const std::string& asked, const ApiModels& models) {
+  std::vector<std::string> names;
+  for (const ApiModel& model : models.list) names.push_back(fmt::format("\"{}\"", model.name));
+  return {404, fmt::format("no such model {}; this server has {}", printable(asked), fmt::join(names, ", ")), "model",
           "model_not_found"};
 }
 
+// longest_token() of every text.
+using Longest = std::map<const ModelText*, size_t>;
+
 ApiError overloaded(const std::string& message) { return {503, message, "", "overloaded"}; }
 
-void answer_request(const ApiModel& model, size_t longest, bool chat, const std::string& body, const HttpReply& reply) {
+void answer_request(const ApiModels& models, const Longest& longest, bool chat, const std::string& body,
+                    const HttpReply& reply) {
   ApiRequest request = chat ? parse_chat_request(body) : parse_completion_request(body);
-  if (!request.model.empty() && request.model != model.name) throw no_such_model(request.model, model);
+  const ApiModel* found = models.find(request.model);
+  if (!found) throw no_such_model(request.model, models);
+  const Asked model{
+      .engine = models.engine, .text = found->text, .name = found->name, .longest = longest.at(&found->text)};
   if (!request.seeded) request.sampling.seed = random_number();
-  const std::vector<Prompt> prompts = prompts_of(request, chat, model, longest);
+  const std::vector<Prompt> prompts = prompts_of(request, chat, model);
   const auto exchange = std::make_shared<Exchange>(
       Exchange{.reply = reply,
                .chat = chat,
@@ -196,6 +216,8 @@ void answer_request(const ApiModel& model, size_t longest, bool chat, const std:
   std::vector<AnswerEngine::Job> jobs;
   for (size_t i = 0; i < exchange->answers.size(); ++i) {
     AnswerEngine::Job job{.prompt = prompts[i / n],
+                          .text = &found->text,
+                          .adapter = found->adapter,
                           .sampling = exchange->request.sampling,
                           .sequence = i,
                           .stops = exchange->request.stops};
@@ -213,13 +235,14 @@ void answer_request(const ApiModel& model, size_t longest, bool chat, const std:
   reply.on_gone([&engine = model.engine, numbers] { engine.cancel(numbers); });
 }
 
-void add_endpoint(HttpServer& server, RequestPool& pool, const ApiModel& model, const std::string& path, bool chat) {
-  const size_t longest = longest_token(model.text.tokenizer);
-  server.on("POST", path, [&pool, model, longest, chat](const HttpRequest& http, const HttpReply& reply) {
-    const bool taken = pool.post(std::ssize(http.body), [model, longest, chat, body = http.body, reply] {
+void add_endpoint(HttpServer& server, RequestPool& pool, const ApiModels& models, const std::string& path, bool chat) {
+  Longest longest;
+  for (const ApiModel& model : models.list) longest[&model.text] = longest_token(model.text.tokenizer);
+  server.on("POST", path, [&pool, models, longest, chat](const HttpRequest& http, const HttpReply& reply) {
+    const bool taken = pool.post(std::ssize(http.body), [models, longest, chat, body = http.body, reply] {
       if (reply.gone()) return;
       try {
-        answer_request(model, longest, chat, body, reply);
+        answer_request(models, longest, chat, body, reply);
       } catch (const ApiError& error) {
         reply.send_json(error.status(), error.body());
       } catch (const Error& error) {
@@ -248,22 +271,36 @@ std::string unescaped(const std::string& path) {
 
 }  // namespace
 
-void serve_api(HttpServer& server, RequestPool& pool, const ApiModel& model) {
-  const Json card = {{"id", model.name},
-                     {"object", "model"},
-                     {"created", static_cast<int64_t>(std::time(nullptr))},
-                     {"owned_by", "megatrain"},
-                     {"max_model_len", model.engine.context()}};
-  server.on("GET", "/v1/models", [card](const HttpRequest&, const HttpReply& reply) {
-    reply.send_json(200, {{"object", "list"}, {"data", Json::array({card})}});
+const ApiModel* ApiModels::find(const std::string& name) const {
+  if (name.empty()) return &list.front();
+  const auto found = std::ranges::find(list, name, &ApiModel::name);
+  return found == list.end() ? nullptr : &*found;
+}
+
+void serve_api(HttpServer& server, RequestPool& pool, const ApiModels& models) {
+  const int64_t created = static_cast<int64_t>(std::time(nullptr));
+  const auto card = [created, models](const ApiModel& model) {
+    Json json = {{"id", model.name},
+                 {"object", "model"},
+                 {"created", created},
+                 {"owned_by", "megatrain"},
+                 {"max_model_len", models.engine.context()}};
+    if (model.adapter > 0) json["parent"] = models.list.front().name;
+    return json;
+  };
+  server.on("GET", "/v1/models", [card, models](const HttpRequest&, const HttpReply& reply) {
+    Json data = Json::array();
+    for (const ApiModel& model : models.list) data.push_back(card(model));
+    reply.send_json(200, {{"object", "list"}, {"data", std::move(data)}});
   });
-  server.on("GET", "/v1/models/*", [card, model](const HttpRequest& http, const HttpReply& reply) {
+  server.on("GET", "/v1/models/*", [card, models](const HttpRequest& http, const HttpReply& reply) {
     const std::string asked = unescaped(http.path.substr(std::string_view("/v1/models/").size()));
-    if (asked == model.name) return reply.send_json(200, card);
-    reply.send_json(404, no_such_model(asked, model).body());
+    const ApiModel* found = asked.empty() ? nullptr : models.find(asked);
+    if (found) return reply.send_json(200, card(*found));
+    reply.send_json(404, no_such_model(asked, models).body());
   });
-  add_endpoint(server, pool, model, "/v1/chat/completions", true);
-  add_endpoint(server, pool, model, "/v1/completions", false);
+  add_endpoint(server, pool, models, "/v1/chat/completions", true);
+  add_endpoint(server, pool, models, "/v1/completions", false);
 }
 
 }  // namespace megatrain

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "megatrain/chat/model_text.h"
 #include "megatrain/http/server.h"
@@ -11,14 +12,22 @@
 
 namespace megatrain {
 
-// All outlive the server's run(). `name` is the model's name for clients.
+// A model that clients may ask for: the base, or an adapter over it.
 struct ApiModel {
-  AnswerEngine& engine;
+  std::string name;  // for clients
   const ModelText& text;
-  std::string name;
+  size_t adapter = 0;  // GenerationRequest::adapter
+};
+
+// The engine and the texts outlive the server's run(). The first model is the base.
+struct ApiModels {
+  AnswerEngine& engine;
+  std::vector<ApiModel> list;
+
+  const ApiModel* find(const std::string& name) const;  // empty: the base
 };
 
 // `pool` reads the requests; it outlives the server's run(), too.
-void serve_api(HttpServer& server, RequestPool& pool, const ApiModel& model);
+void serve_api(HttpServer& server, RequestPool& pool, const ApiModels& models);
 
 }  // namespace megatrain

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace megatrain {
 
 LearningRate learning_rate_of(const TrainConfig& config) {
@@ -14,6 +16,26 @@ LearningRate learning_rate_of(const TrainConfig& config) {
           .from_zero = config.conventions != "megatrain",
           .round_down = config.conventions == "axolotl",
           .warmup_most = config.optim.warmup_most};
+}
+
+std::string unusual_learning_rate(const TrainConfig& config) {
+  // Between the usual rates and ten times more or less; LLaMA-Factory's default for both is 5e-5.
+  constexpr double kLeastOfAdapters = 5e-5, kMostOfAdapters = 2e-3, kMostOfWeights = 2e-4;
+  const double lr = config.optim.lr;
+  const std::string key = config.names("optim.lr");
+  if (config.adapter.rank > 0 && lr < kLeastOfAdapters)
+    return fmt::format(
+        "{} is {}, which is low for adapters: 1e-4 to 2e-4 is usual, ten times the rate of full training; raise it if "
+        "the loss hardly falls",
+        key, lr);
+  if (config.adapter.rank > 0 && lr > kMostOfAdapters)
+    return fmt::format("{} is {}, which is high for adapters: 1e-4 to 2e-4 is usual; lower it if the loss jumps", key,
+                       lr);
+  if (config.adapter.rank == 0 && !config.model.path.empty() && lr > kMostOfWeights)
+    return fmt::format(
+        "{} is {}, which is high for all weights of a trained model: 1e-5 to 5e-5 is usual; lower it if the loss jumps",
+        key, lr);
+  return "";
 }
 
 OptimStep optim_step_of(const TrainConfig& config, double lr, int64_t step) {
