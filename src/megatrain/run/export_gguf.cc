@@ -60,6 +60,11 @@ ExportedGguf export_adapter(const std::string& directory, const std::string& out
   GgufAdapterRequest request{
       .path = out, .type = type, .name = name_of(directory), .model = model, .alpha = rules.alpha, .halves = {}};
   for (const LayerLayout& layout : layouts) {
+    if (adapts_experts(layout))
+      fail_input(
+          fmt::format("{}/{} has adapters of experts, which are not written as GGUF; merge it with its base ('megatrain "
+                      "merge') and export that",
+                      directory, kAdapterFile));
     for (const TensorSpec& tensor : layout.tensors) {
       if (tensor.is_adapter()) request.halves.push_back(&tensor);
     }
