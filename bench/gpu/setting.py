@@ -26,6 +26,18 @@ def model_config(shape, vocab, precision):
             "torch_dtype": {"bf16": "bfloat16", "fp32": "float32"}[precision]}
 
 
+def gpt_oss_config(o):
+    """gpt-oss in the sizes of parsed options."""
+    return {"architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "vocab_size": o.vocab,
+            "hidden_size": o.hidden, "intermediate_size": o.hidden, "num_hidden_layers": o.layers,
+            "num_attention_heads": o.heads, "num_key_value_heads": o.kv_heads, "head_dim": o.head_dim,
+            "hidden_act": "silu", "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "initializer_range": 0.02,
+            "attention_bias": True, "rope_theta": 150000, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+            "num_local_experts": o.experts, "num_experts_per_tok": 4, "sliding_window": 128, "swiglu_limit": 7.0,
+            "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                             "truncate": False, "original_max_position_embeddings": 4096}}
+
+
 def parser_of(about, name):
     """A parser with the options that all have; `about` is the module's text, its work folder build/NAME."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
