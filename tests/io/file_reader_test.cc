@@ -32,17 +32,19 @@ class Readers : public ::testing::TestWithParam<bool> {
   FileReaderOptions options(int threads = 4) const { return {.threads = threads, .direct = GetParam()}; }
 
   // Reads the ranges and compares them with the contents.
-  void expect_contents(FileReader& reader, const std::vector<FileRange>& ranges) {
+  void expect_contents(FileReader& reader, const std::vector<FileRange>& ranges,
+                       const std::vector<FileRange>& next = {}) {
     std::mutex mutex;
     std::vector<int> seen(ranges.size());
-    reader.read(ranges, [&](int64_t i, const std::byte* data) {
+    const auto put = [&](int64_t i, const std::byte* data) {
       const FileRange& range = ranges[static_cast<size_t>(i)];
       const std::string& text = contents_[static_cast<size_t>(range.file)];
       const bool same = std::memcmp(data, text.data() + range.offset, static_cast<size_t>(range.bytes)) == 0;
       const std::lock_guard lock(mutex);
       EXPECT_TRUE(same) << range.bytes << " bytes at " << range.offset;
       ++seen[static_cast<size_t>(i)];
-    });
+    };
+    reader.read(ranges, put, next);
     EXPECT_EQ(seen, std::vector<int>(ranges.size(), 1));
   }
 
@@ -64,6 +66,41 @@ TEST_P(Readers, GiveAnyRangesOfSeveralFilesInAnyOrder) {
   }
   expect_contents(reader, ranges);
   expect_contents(reader, {});
+}
+
+TEST_P(Readers, FetchAheadForTheNextCallAndDropWhatAnotherCallDoesNotWant) {
+  std::atomic<int> fetched{0};
+  FileReaderOptions counting = options();
+  counting.result = [&](int64_t, int64_t result) -> int64_t {
+    ++fetched;
+    return result;
+  };
+  FileReader reader(paths_, counting);
+  const std::vector<FileRange> one = {{0, 5, kMiB}, {1, 3, 900}}, other = {{0, kMiB, 7}, {2, 0, 1}, {1, 100, 80}},
+                               many(30, {0, 12345, 4567});
+  for (int turn = 0; turn < 20; ++turn) {
+    expect_contents(reader, one, other);
+    expect_contents(reader, other, many);
+    expect_contents(reader, many, one);
+  }
+  EXPECT_GE(fetched, 20 * 35);
+  EXPECT_LE(fetched, 20 * 35 + 2) << "no range twice; those of the call that is expected now may have come already";
+  expect_contents(reader, other, one);  // not what was expected
+  expect_contents(reader, one);
+  expect_contents(reader, one);
+}
+
+TEST_P(Readers, FailInTheCallWhoseRangesWereFetchedAhead) {
+  std::atomic<bool> failing{true};
+  FileReaderOptions broken = options();
+  broken.result = [&](int64_t offset, int64_t result) -> int64_t { return failing && offset >= kMiB ? -EIO : result; };
+  FileReader reader(paths_, broken);
+  const std::vector<FileRange> good = {{0, 0, 10}}, bad = {{0, 2 * kMiB, 10}};
+  expect_contents(reader, good, bad);
+  expect_error(ExitCode::io, {"cannot read", paths_[0]}, [&] { expect_contents(reader, bad, good); });
+  failing = false;
+  expect_contents(reader, good, bad);
+  expect_contents(reader, bad);
 }
 
 TEST_P(Readers, GoOnAfterShortAndInterruptedReads) {

@@ -58,9 +58,9 @@ std::vector<DiskPlanes> DiskTier::planes() const {
   return planes;
 }
 
-void DiskTier::read(const Resource& resource, std::byte* slab) {
+void DiskTier::read(const Resource& resource, std::byte* slab, const Resource* next) {
   if (resource.kind == ResourceKind::file_weights)
-    return base_->read(resource.a, 0, workload_.stored_bytes(resource.a), slab);
+    return base_->read_whole(resource.a, slab, next && next->kind == ResourceKind::file_weights ? next->a : -1);
   try {
     reads_->read(offset(resource), slab, bytes(resource));
   } catch (const Error&) {

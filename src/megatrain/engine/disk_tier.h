@@ -37,8 +37,8 @@ class DiskTier {
 
   // Copies a disk resource, in whole disk blocks, between the file and a slab, or weights from the model's files. One
   // thread may read while another writes, as long as the resources differ. After a failed write, read() throws the
-  // error of that write.
-  void read(const Resource& resource, std::byte* slab);
+  // error of that write. `next`: the resource that the next call reads; nullptr: not known.
+  void read(const Resource& resource, std::byte* slab, const Resource* next = nullptr);
   void write(const Resource& resource, const std::byte* slab);
   int64_t bytes(const Resource& resource) const { return inventory_.bytes(resource); }  // that read() and write() move
 

@@ -165,7 +165,7 @@ void Pipeline::perform(const Action& a, Stream& stream, const StepBytes& step) {
     case ActionKind::fetch_gradient:
     case ActionKind::read_activations:
       for (int64_t i = 0; i < a.count(Operand::from); ++i) disk_read_bytes_ += disk_.bytes(a.at(Operand::from, i));
-      return lanes_.host(a.lane).run([this, &a, operands] { read_disk(a, operands); });
+      return lanes_.host(a.lane).run([this, &a, operands] { read_disk(a, operands, read_after(a)); });
     case ActionKind::return_moments:
     case ActionKind::store_gradient:
     case ActionKind::store_activations:
@@ -198,13 +198,23 @@ void Pipeline::report(const Operands& operands, Stream& stream) {
 }
 
 // The planes that an action moves lie one after the other in its slab.
-void Pipeline::read_disk(const Action& a, const Operands& operands) {
+void Pipeline::read_disk(const Action& a, const Operands& operands, const Resource* next) {
   std::byte* slab = operands.address(Operand::to);
-  for (int64_t i = 0; i < a.count(Operand::from); ++i) {
+  const int64_t count = a.count(Operand::from);
+  for (int64_t i = 0; i < count; ++i) {
     const Resource& from = a.at(Operand::from, i);
-    disk_.read(from, slab);
+    disk_.read(from, slab, i + 1 < count ? &a.at(Operand::from, i + 1) : next);
     slab += disk_.bytes(from);
   }
+}
+
+// The step after this one begins with the schedule's first read.
+const Resource* Pipeline::read_after(const Action& action) const {
+  const auto reads = [](const Action& other) { return other.lane == Lane::disk_read; };
+  const auto begin = schedule_.actions.begin(), end = schedule_.actions.end();
+  auto next = std::find_if(begin + (&action - schedule_.actions.data()) + 1, end, reads);
+  if (next == end) next = std::find_if(begin, end, reads);
+  return &next->at(Operand::from, 0);
 }
 
 void Pipeline::write_disk(const Action& a, const Operands& operands) {

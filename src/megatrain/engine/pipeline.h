@@ -114,7 +114,8 @@ class Pipeline {
   const Marks* finished_marks(
       size_t action) const;  // of the issued step, or of the previous one for lanes that run on; may be null
   std::string cause_of(size_t action, size_t set) const;
-  void read_disk(const Action& action, const Operands& operands);
+  const Resource* read_after(const Action& action) const;  // what the disk lane reads next
+  void read_disk(const Action& action, const Operands& operands, const Resource* next);
   void write_disk(const Action& action, const Operands& operands);
   void perform(const Action& action, Stream& stream, const StepBytes& step);
   void report(const Operands& operands, Stream& stream);

@@ -118,15 +118,12 @@ void FileReader::check_unchanged(const OpenFile& file) const {
                   path, what));
 }
 
-void FileReader::read(std::span<const FileRange> ranges, const Put& put) {
+void FileReader::read(std::span<const FileRange> ranges, const Put& put, std::span<const FileRange> next) {
   const std::lock_guard one(call_mutex_);
   std::exception_ptr failed;
   {
     std::unique_lock lock(mutex_);
-    ranges_ = ranges;
-    put_ = &put;
-    next_ = 0;
-    failed_ = nullptr;
+    begin(ranges, put, next);
     changed_.notify_all();
     done_.wait(lock, [this] { return next_ == std::ssize(ranges_) && busy_ == 0; });
     failed = std::exchange(failed_, nullptr);
@@ -140,33 +137,79 @@ void FileReader::read(std::span<const FileRange> ranges, const Put& put) {
   if (failed) std::rethrow_exception(failed);
 }
 
+// Takes over what was fetched ahead for these ranges.
+void FileReader::begin(std::span<const FileRange> ranges, const Put& put, std::span<const FileRange> next) {
+  ranges_ = ranges;
+  put_ = &put;
+  next_ = 0;
+  failed_ = nullptr;
+  if (ahead_) {
+    const bool same = ahead_->ranges.data() == ranges.data() && ahead_->ranges.size() == ranges.size();
+    ahead_->state = same ? Ahead::State::called : Ahead::State::dropped;
+    if (same) next_ = busy_ = ahead_->taken;
+  }
+  ahead_ = next.empty() ? nullptr : std::make_shared<Ahead>(Ahead{.ranges = next});
+}
+
+bool FileReader::has_ahead() const { return ahead_ && ahead_->taken < std::ssize(ahead_->ranges); }
+
 void FileReader::work() {
   Block block;
   std::unique_lock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stopping_ || next_ < std::ssize(ranges_); });
+    changed_.wait(lock, [this] { return stopping_ || next_ < std::ssize(ranges_) || has_ahead(); });
     if (stopping_) return;
+    if (next_ == std::ssize(ranges_)) {
+      work_ahead(lock, block);
+      continue;
+    }
     const int64_t index = next_++;
     ++busy_;
     lock.unlock();
     std::exception_ptr error;
     try {
-      move(index, block);
+      (*put_)(index, fetch(ranges_[static_cast<size_t>(index)], block));
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
-    --busy_;
-    if (error) {
-      if (!failed_) failed_ = error;
-      next_ = std::ssize(ranges_);  // start no more
-    }
-    if (next_ == std::ssize(ranges_) && busy_ == 0) done_.notify_one();
+    finish(error);
   }
 }
 
-void FileReader::move(int64_t index, Block& block) {
-  (*put_)(index, fetch(ranges_[static_cast<size_t>(index)], block));
+// Fetches one range and keeps its bytes until a call asks for them.
+void FileReader::work_ahead(std::unique_lock<std::mutex>& lock, Block& block) {
+  const std::shared_ptr<Ahead> ahead = ahead_;
+  const int64_t index = ahead->taken++;
+  lock.unlock();
+  const std::byte* data = nullptr;
+  std::exception_ptr error;
+  try {
+    data = fetch(ahead->ranges[static_cast<size_t>(index)], block);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  changed_.wait(lock, [&] { return stopping_ || ahead->state != Ahead::State::awaited; });
+  if (ahead->state != Ahead::State::called) return;
+  lock.unlock();
+  try {
+    if (!error) (*put_)(index, data);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  finish(error);
+}
+
+// A thread has done its range of the call.
+void FileReader::finish(const std::exception_ptr& error) {
+  --busy_;
+  if (error) {
+    if (!failed_) failed_ = error;
+    next_ = std::ssize(ranges_);  // start no more
+  }
+  if (next_ == std::ssize(ranges_) && busy_ == 0) done_.notify_one();
 }
 
 const std::byte* FileReader::fetch(const FileRange& range, Block& block) const {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -35,7 +36,7 @@ struct FileIdentity {
 };
 
 struct FileReaderOptions {
-  int threads = 16;    // reads in flight
+  int threads = 24;    // reads in flight, less those whose bytes are being used
   bool direct = true;  // false: through the page cache
   // Lets tests inject failures: takes the result of a read (bytes or minus errno), returns the one to act on.
   std::function<int64_t(int64_t offset, int64_t result)> result;
@@ -52,8 +53,12 @@ class FileReader {
   // Calls put(index, data) with the bytes of every range, from several threads and in any order. Returns when all are
   // done; the first exception of a put ends it. One caller at a time, others wait. Throws Error(io), naming the file,
   // if a range cannot be read, and if a file is not the one that was opened: another size, time of change or inode.
+  //
+  // `next`: the ranges of the next call. Threads that find no range left of this call fetch these ahead, one each, so
+  // that the drive is not idle between two calls. If the next call has other ranges, what was fetched is dropped. They
+  // must live until then.
   using Put = std::function<void(int64_t index, const std::byte* data)>;
-  void read(std::span<const FileRange> ranges, const Put& put);
+  void read(std::span<const FileRange> ranges, const Put& put, std::span<const FileRange> next = {});
 
   int64_t bytes(int64_t file) const { return files_[static_cast<size_t>(file)].identity.bytes; }
   bool direct() const;  // whether all files are read past the page cache
@@ -66,11 +71,22 @@ class FileReader {
   };
   class Block;
 
+  // Ranges that are fetched before the call that asks for them.
+  struct Ahead {
+    enum class State : uint8_t { awaited, called, dropped };
+    std::span<const FileRange> ranges;
+    int64_t taken = 0;  // the first ones, by a thread each
+    State state = State::awaited;
+  };
+
   void open(const std::string& path);
   void close_all() noexcept;
   void check_unchanged(const OpenFile& file) const;
+  bool has_ahead() const;
+  void begin(std::span<const FileRange> ranges, const Put& put, std::span<const FileRange> next);
   void work();
-  void move(int64_t index, Block& block);
+  void work_ahead(std::unique_lock<std::mutex>& lock, Block& block);
+  void finish(const std::exception_ptr& error);
   const std::byte* fetch(const FileRange& range, Block& block) const;
 
   FileReaderOptions options_;
@@ -81,7 +97,8 @@ class FileReader {
   std::condition_variable changed_, done_;
   std::span<const FileRange> ranges_;
   const Put* put_ = nullptr;
-  int64_t next_ = 0, busy_ = 0;
+  int64_t next_ = 0, busy_ = 0;  // the first range that no thread has; threads that have one
+  std::shared_ptr<Ahead> ahead_;
   std::exception_ptr failed_;  // the first
   bool stopping_ = false;
   std::vector<std::thread> threads_;  // last: they use everything above

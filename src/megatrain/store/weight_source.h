@@ -18,6 +18,10 @@ class WeightSource {
   // Throws Error(io) if the files cannot be read or changed, and Error(bad_input) if a weight is not finite.
   virtual void read(int64_t record, int64_t begin, int64_t bytes, std::byte* out) = 0;
 
+  // Reads a whole record. `next`: the record whose read() or read_whole() is the next call, -1 if that is not known.
+  // Its first bytes are fetched while the last ones of this record are awaited, so that the drive is never idle.
+  virtual void read_whole(int64_t record, std::byte* out, int64_t next) = 0;
+
   virtual bool direct() const = 0;  // whether reads bypass the page cache
 };
 

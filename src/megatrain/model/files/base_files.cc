@@ -114,23 +114,32 @@ BaseFiles::BaseFiles(const std::string& directory, std::vector<LayerLayout> layo
 
 BaseFiles::~BaseFiles() = default;
 
-void BaseFiles::read(int64_t index, int64_t begin, int64_t bytes, std::byte* out) {
-  Record& record = records_[static_cast<size_t>(index)];
+void BaseFiles::fill_gaps(const Record& record, int64_t begin, int64_t bytes, std::byte* out) const {
   const StoredRange asked{begin, begin + bytes};
   for (const StoredRange& gap : record.gaps) {
     const int64_t from = std::max(asked.begin, gap.begin), to = std::min(asked.end, gap.end);
     if (from < to) std::memset(out + (from - begin), 0, static_cast<size_t>(to - from));
   }
-  if (bytes < layouts_[static_cast<size_t>(index)].stored_bytes()) return read_part(record, begin, bytes, out);
-  reader_->read(record.ranges, [&](int64_t i, const std::byte* data) {
+}
+
+void BaseFiles::read_whole(int64_t index, std::byte* out, int64_t next) {
+  Record& record = records_[static_cast<size_t>(index)];
+  fill_gaps(record, 0, layouts_[static_cast<size_t>(index)].stored_bytes(), out);
+  std::span<const FileRange> ahead;
+  if (next >= 0) ahead = records_[static_cast<size_t>(next)].ranges;
+  const auto place = [&](int64_t i, const std::byte* data) {
     const SlicePiece& piece = record.pieces[static_cast<size_t>(i)];
     place_piece(record.slice_of(piece), piece, data, out, 0);
-  });
+  };
+  reader_->read(record.ranges, place, ahead);
   if (!record.checked.exchange(true)) check_finite(index, out);
 }
 
 // Reads all pieces that reach into the range. If some reach beyond it, they are placed in memory that holds them all.
-void BaseFiles::read_part(const Record& record, int64_t begin, int64_t bytes, std::byte* out) {
+void BaseFiles::read(int64_t index, int64_t begin, int64_t bytes, std::byte* out) {
+  if (bytes == layouts_[static_cast<size_t>(index)].stored_bytes()) return read_whole(index, out, -1);
+  const Record& record = records_[static_cast<size_t>(index)];
+  fill_gaps(record, begin, bytes, out);
   std::vector<SlicePiece> pieces;
   std::vector<FileRange> ranges;
   StoredRange reached{begin / kPackedAlignment * kPackedAlignment, begin + bytes};  // elements stay aligned

@@ -22,14 +22,16 @@ class BaseFiles : public WeightSource {
             FileReaderOptions options = {});
   ~BaseFiles() override;
 
-  // The first time that a whole record is read, its weights are checked to be finite.
   void read(int64_t record, int64_t begin, int64_t bytes, std::byte* out) override;
+
+  // The first time that a whole record is read, its weights are checked to be finite.
+  void read_whole(int64_t record, std::byte* out, int64_t next) override;
 
   bool direct() const override { return reader_->direct(); }
 
  private:
   struct Record;
-  void read_part(const Record& record, int64_t begin, int64_t bytes, std::byte* out);
+  void fill_gaps(const Record& record, int64_t begin, int64_t bytes, std::byte* out) const;
   void check_finite(int64_t record, const std::byte* weights) const;
 
   std::string directory_;
