@@ -42,6 +42,18 @@ TEST(Adapters, HashAndInspectTakeAPeftDirectory) {
   EXPECT_EQ(hash_of(kAdapter).at("weights"), hash_of(kAdapter + "/adapter_model.safetensors").at("weights"));
 }
 
+TEST(Adapters, ExportWithAdapterTakesARunThatTrainsThemAndNoOther) {
+  const Place place(kGolden, "steps: 1\n");
+  succeed({"train", place.config(), "--adapter.rank=2", "--run_dir=" + (place / "adapted")});
+  succeed({"train", place.config(), "--run_dir=" + (place / "whole")});
+  succeed({"export", place / "adapted", "--adapter", "--out", place / "out"});
+  EXPECT_EQ(hash_of(place / "out").at("weights"), hash_of(place / "adapted/model").at("weights"));
+  expect_refusal({"export", place / "whole", "--adapter", "--out", place / "other"}, ExitCode::bad_config,
+                 {"--adapter", "whole", "no run that trains adapters"});
+  expect_refusal({"export", place / "adapted", "--adapter", "--gguf", "f16", "--out", place / "other"},
+                 ExitCode::bad_config, {"--gguf", "RUN/model"});
+}
+
 TEST(Adapters, ANameInTheHuggingFaceCacheIsItsDirectory) {
   const HubFolder hub;
   fill(hub);

@@ -8,6 +8,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/run/checkpoints.h"
+#include "megatrain/run/export_adapter.h"
 #include "megatrain/run/export_gguf.h"
 #include "megatrain/run/export_run.h"
 #include "megatrain/run/run_files.h"
@@ -55,15 +56,29 @@ int export_to_gguf(const Arguments& arguments, const std::string& from, GgufType
   return 0;
 }
 
+// --adapter says what is expected of a run; a run that trains adapters exports them in any case.
+void check_adapter_asked(const Arguments& arguments, const std::string& from) {
+  if (!arguments.flag("--adapter")) return;
+  if (arguments.option("--gguf"))
+    fail_config(
+        "--adapter writes a PEFT directory, --gguf a file; for an adapter's GGUF give RUN/model and --gguf alone");
+  if (find_adapter_run(from)) return;
+  fail_config(
+      fmt::format("--adapter: {} is no run that trains adapters; leave it out to export the whole model", from));
+}
+
 }  // namespace
 
 int verb_export(const Arguments& arguments) {
   const std::string& from = arguments.one("RUN or CHECKPOINT");
-  if (const std::optional<std::string> type = arguments.option("--gguf"))
+  if (const std::optional<std::string> type = arguments.option("--gguf")) {
+    check_adapter_asked(arguments, from);
     return export_to_gguf(arguments, from, gguf_option(*type));
+  }
   const std::optional<std::string> out = arguments.option("--out");
   if (!out || out->empty()) fail_config("'megatrain export' needs --out DIR, a directory that is not there yet");
   check_out(out);
+  check_adapter_asked(arguments, from);
   const ExportedRun done = export_run(from, *out, type_option(arguments.option("--dtype")));
   if (arguments.json()) {
     fmt::print("{}\n", json_text(nlohmann::json{{"model", *out},

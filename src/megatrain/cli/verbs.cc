@@ -292,18 +292,20 @@ std::vector<Verb> run_verbs() {
       {.name = "export",
        .takes = "RUN --out DIR",
        .summary = "a Hugging Face directory or a GGUF file from a run's newest checkpoint",
-       .usage = "[--dtype bf16|fp32 | --gguf f32|bf16|f16|q8_0]",
+       .usage = "[--dtype bf16|fp32 | --adapter | --gguf f32|bf16|f16|q8_0]",
        .details =
            "Writes a Hugging Face directory from the newest state of a run (its last checkpoint, or RUN/model when "
            "that\n"
            "is newer); RUN may also be one checkpoint, RUN/checkpoints/step-NNNNNNNN. DIR must not exist yet.\n"
            "--dtype converts all weights; without it each keeps the type it was trained from.\n"
+           "A run that trains adapters exports a PEFT directory; --adapter refuses a run that does not.\n"
            "--gguf writes one file for llama.cpp, --out FILE.gguf, with tokenizer and chat template; RUN may also be "
            "a\n"
            "Hugging Face directory or Org/Name in the Hugging Face cache. Norms, biases and routers stay f32, and "
            "q8_0\n"
            "rounds as llama.cpp does. A PEFT directory becomes an adapter for llama.cpp's --lora.\n",
        .options = {"--out", "--dtype", "--gguf"},
+       .flags = {"--adapter"},
        .keys = false,
        .run = verb_export},
       {.name = "merge",
