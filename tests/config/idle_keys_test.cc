@@ -41,6 +41,7 @@ const IdleCase kCases[] = {
     {"adapter.alpha", "4", kText + "adapter.rank: 0\n", kText + "adapter.rank: 8\n"},
     {"adapter.dropout", "0.5", kText + "adapter.rank: 0\n", kText},
     {"adapter.targets", "q_proj", kText + "adapter.rank: 0\n", kText},
+    {"adapter.target_parameters", "experts.down_proj", kText + "adapter.rank: 0\n", kText},
     {"adapter.exclude", "q_proj", kText + "adapter.rank: 0\n", kText},
     {"adapter.rslora", "true", kText + "adapter.rank: 0\n", kText},
     {"adapter.init", "gaussian", kText + "adapter.rank: 0\n", kText},
