@@ -128,6 +128,19 @@ CASES = [
     AdapterCase("mixtral_down", "Mixtral: one parameter of the experts and no module", "mixtral",
                 {"rank": 2, "alpha": 4, "targets": None, "target_parameters": [DOWN]},
                 clip=0.1375, merged=["layers.0.mlp.experts.down_proj"]),
+    AdapterCase("dora_llama", "DoRA: matmuls with biases, GQA 8", "llama_bias", {"rank": 4, "alpha": 8, "dora": True},
+                clip=0.47),
+    AdapterCase("dora_qwen2", "DoRA: q/k/v bias, tied, a scale that is not a fraction of two", "qwen2_tied",
+                {"rank": 3, "alpha": 10, "dora": True}, clip=1.5),
+    AdapterCase("dora_phi3", "DoRA: one adapter for the fused qkv_proj and one for gate_up_proj", "phi3_window",
+                {"rank": 4, "alpha": 8, "dora": True}, clip=0.405),
+    AdapterCase("dora_granite", "DoRA: multipliers of branches, rslora, tied", "granite_tied",
+                {"rank": 2, "alpha": 24, "rslora": True, "dora": True}, clip=0.0495, lr=6e-3),
+    AdapterCase("dora_some", "DoRA: some of the modules that are one matmul here, packed documents, label mask, a norm "
+                "beside it", "mistral_packed",
+                {"rank": 2, "alpha": 8, "targets": ["q_proj", "v_proj", "up_proj"], "also_train": ["model.norm"],
+                 "dora": True},
+                clip=0.455, merged=["layers.0.self_attn.v_proj", "layers.1.mlp.up_proj"]),
 ]
 
 # What PEFT 0.21 adapts for all-linear in a layer: modules, and parameters that are not a module's weight. Experts and
@@ -146,13 +159,14 @@ def peft_config(keys):
     return LoraConfig(task_type="CAUSAL_LM", r=keys["rank"], lora_alpha=keys["alpha"], lora_dropout=keys["dropout"],
                       target_modules=keys["targets"], target_parameters=keys["target_parameters"] or None,
                       exclude_modules=keys["exclude"] or None,
-                      use_rslora=keys["rslora"], rank_pattern=dict(keys["rank_pattern"]),
+                      use_rslora=keys["rslora"], use_dora=keys.get("dora", False), rank_pattern=dict(keys["rank_pattern"]),
                       alpha_pattern=dict(keys["alpha_pattern"]), modules_to_save=keys["also_train"] or None)
 
 
 def file_name(parameter):
     """The name in PEFT's file without PREFIX, of a parameter of a PeftModel."""
-    return parameter.removeprefix(PREFIX).replace(f".modules_to_save.{NAME}.", ".").replace(f".{NAME}.", ".")
+    name = parameter.removeprefix(PREFIX).replace(f".modules_to_save.{NAME}.", ".").replace(f".{NAME}.", ".")
+    return name.removesuffix(".weight") if name.endswith("lora_magnitude_vector.weight") else name
 
 
 def trained_of(model):
@@ -160,12 +174,17 @@ def trained_of(model):
 
 
 def write_adapter(case, directory):
-    """PEFT's initial values, but B halves that are not zero: else the gradients of the A halves would be zero."""
+    """PEFT's initial values, but B halves that are not zero: else the gradients of the A halves would be zero. DoRA's
+    magnitudes are not those of the weights either."""
     model = base_goldens.load_model(case.model, FLOAT32)
     torch.manual_seed(base_goldens.seed_of(case))
     model = get_peft_model(model, peft_config(case.keys))
     rng = np.random.default_rng([base_goldens.seed_of(case), 3])
     for name, parameter in sorted(trained_of(model).items()):
+        if name.endswith("lora_magnitude_vector"):
+            weight = model.get_submodule(PREFIX + name.removesuffix(".lora_magnitude_vector")).get_base_layer().weight
+            assert torch.equal(parameter, torch.linalg.norm(weight, dim=1)), name
+            parameter.data.mul_(torch.from_numpy(1 + 0.1 * rng.standard_normal(tuple(parameter.shape))))
         if not name.endswith("lora_B.weight"):
             continue
         assert not parameter.any(), name

@@ -99,6 +99,7 @@ inline TrainConfig::Adapter adapter_keys(const AdapterRules& rules) {
           .target_parameters = rules.target_parameters,
           .exclude = rules.exclude,
           .rslora = rules.rslora,
+          .dora = rules.dora,
           .init = rules.init == AdapterInit::gaussian ? "gaussian" : "kaiming",
           .rank_pattern = rules.rank_pattern,
           .alpha_pattern = rules.alpha_pattern,
@@ -227,6 +228,7 @@ class Tiny {
       });
       piece.record->write_master(*piece.tensor, piece.begin, piece.count, values);
     });
+    init_magnitudes(trainer->records(), 2);
     return trainer;
   }
 

@@ -82,6 +82,29 @@ TEST_F(AdapterRun, StoppedAfterAnyStepAndResumedItEndsTheSame) {
   }
 }
 
+// Its magnitudes begin as norms of the weights only in a run that begins.
+TEST_F(AdapterRun, OfDoraStoppedAndResumedEndsTheSameAlsoOverItsFiles) {
+  const auto config_of = [&](const std::string& run, const char* base) {
+    TrainConfig c = config(run);
+    c.adapter.dora = true;
+    c.memory.base = base;
+    return c;
+  };
+  const TrainConfig straight = config_of("straight", "host");
+  const std::string expected = run_training(straight, {}).state_hash;
+  EXPECT_TRUE(read_adapter_file(straight.run_dir + "/model").settings.dora);
+  const ModelFiles files(straight.run_dir + "/model");
+  EXPECT_NE(files.find("base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector"), nullptr);
+  TrainConfig stopped = config_of("stopped", "files");
+  run_until(stopped, 2);
+  stopped.resume = true;
+  EXPECT_EQ(run_training(stopped, {}).state_hash, expected);
+  TrainConfig other = config_of("stopped", "files");
+  other.adapter.dora = false;
+  other.resume = true;
+  expect_error(ExitCode::bad_config, {"adapter"}, [&] { run_training(other, {}); });
+}
+
 TEST_F(AdapterRun, WarnsOfALearningRateFarFromTheUsual) {
   set_log_quiet(false);
   const auto warned = [&](double lr, int64_t rank, const std::string& base) {

@@ -99,7 +99,6 @@ class ConfigFields {
 AdapterFile read_adapter_file(const std::string& directory) {
   const ConfigFields fields(directory + "/" + kAdapterFile);
   if (fields.text("peft_type") != "LORA") fields.refuse("peft_type", "LORA, the only kind that megatrain does");
-  fields.refuse_if_given("use_dora", "DoRA is not supported");
   fields.refuse_if_given("fan_in_fan_out", "transposed weights are not supported");
   fields.refuse_if_given("layer_replication", "replicated layers are not supported");
   fields.refuse_if_given("layers_to_transform", "name the layers in target_modules instead");
@@ -131,6 +130,7 @@ AdapterFile read_adapter_file(const std::string& directory) {
                         "target_modules",
                         "target_parameters",
                         "task_type",
+                        "use_dora",
                         "use_rslora",
                         "auto_mapping"});
   AdapterFile file{.settings = {}, .base = fields.text("base_model_name_or_path")};
@@ -146,6 +146,7 @@ AdapterFile read_adapter_file(const std::string& directory) {
   if (!(adapter.dropout >= 0 && adapter.dropout <= kMostDropout))
     fields.refuse("lora_dropout", fmt::format("0 to {}", kMostDropout));
   adapter.rslora = fields.given("use_rslora");
+  adapter.dora = fields.given("use_dora");
   const std::vector<std::string> targets = fields.modules("target_modules");
   adapter.target_parameters = fields.modules("target_parameters");
   if (!targets.empty() || !adapter.target_parameters.empty()) adapter.targets = targets;

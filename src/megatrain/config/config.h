@@ -96,6 +96,7 @@ struct TrainConfig {
     std::vector<std::string> target_parameters;         // of all experts of a layer
     std::vector<std::string> exclude;
     bool rslora = false;
+    bool dora = false;
     std::string init = "kaiming";                                             // kaiming | gaussian
     std::vector<std::pair<std::string, double>> rank_pattern, alpha_pattern;  // by regular expressions of modules
     std::vector<std::string> also_train;                                      // names of modules trained whole

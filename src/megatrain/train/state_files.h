@@ -20,7 +20,11 @@ namespace megatrain {
 // Whether the model has adapters. Then a state holds only what is trained.
 bool has_adapters(const std::vector<LayerRecord>& records);
 
-// Fills the adapters alone with their initial values.
+// Sets the magnitudes of DoRA to the norms of the weights' rows, as the weights compute. The bits depend on the weights
+// alone.
+void init_magnitudes(std::vector<LayerRecord>& records, int threads);
+
+// Fills the adapters alone with their initial values. With DoRA the weights must be there.
 void init_adapters(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
 
 // The family's random initialisation, adapters included.
