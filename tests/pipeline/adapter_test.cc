@@ -395,6 +395,11 @@ TEST(AdapterState, HoldsOnlyWhatIsTrainedAndComesBackBitForBit) {
   EXPECT_EQ(hash_state(other->records(), 3).state, hash_state(trainer->records(), 3).state);
 }
 
+TEST(AdapterRulesAre, TakenForModulesThatAlsoHaveABias) {
+  const AdapterRules rules{.rank = 4, .targets = {"q_proj", "o_proj"}};
+  EXPECT_NO_THROW(model_layouts(model_config({.biases = true}), DType::bf16, {.adapter = rules}));
+}
+
 TEST(AdapterRulesAre, RefusedWhereTheyMatchNothingOrCannotBe) {
   const auto refused = [](const AdapterRules& rules, std::initializer_list<std::string> parts,
                           const Shape& shape = {}) {

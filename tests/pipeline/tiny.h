@@ -37,6 +37,7 @@ struct Shape {
   std::string master = "fp32";
   bool dumps = false;  // gradients on the device can be read after a step
   int64_t alias_layers = 0;
+  bool biases = false;          // of attention
   int64_t experts = 0;         // in every layer but the second; each token uses 3
   bool experts_below = false;  // in the second layer too
   int64_t experts_per_record = 0;
@@ -64,6 +65,7 @@ inline ModelConfig model_config(const Shape& shape) {
                            {"initializer_range", 0.2},
                            {"max_position_embeddings", 64},
                            {"pad_token_id", shape.pad_id < 0 ? nlohmann::json() : nlohmann::json(shape.pad_id)},
+                           {"attention_bias", shape.biases},
                            {"tie_word_embeddings", shape.tied}};
   if (shape.experts > 0) {
     config.update({{"architectures", {"Qwen3MoeForCausalLM"}},

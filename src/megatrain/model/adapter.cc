@@ -328,6 +328,7 @@ struct Names {
         }
       }
     }
+    for (const std::string& module : linear) others.erase(module);  // its bias was among them
   }
 
   template <class Matches>
