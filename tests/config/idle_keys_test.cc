@@ -45,6 +45,7 @@ const IdleCase kCases[] = {
     {"adapter.exclude", "q_proj", kText + "adapter.rank: 0\n", kText},
     {"adapter.rslora", "true", kText + "adapter.rank: 0\n", kText},
     {"adapter.dora", "true", kText + "adapter.rank: 0\n", kText},
+    {"adapter.bias", "all", kText + "adapter.rank: 0\n", kText},
     {"adapter.init", "gaussian", kText + "adapter.rank: 0\n", kText},
     {"adapter.rank_pattern", "{q_proj: 2}", kText + "adapter.rank: 0\n", kText},
     {"adapter.alpha_pattern", "{q_proj: 2}", kText + "adapter.rank: 0\n", kText},

@@ -72,6 +72,7 @@ inline TrainConfig::Adapter adapter_of(const nlohmann::json& golden) {
           .exclude = modules("exclude"),
           .rslora = a.at("rslora"),
           .dora = a.value("dora", false),
+          .bias = a.value("bias", "none"),
           .rank_pattern = numbers("rank_pattern"),
           .alpha_pattern = numbers("alpha_pattern"),
           .also_train = modules("also_train")};

@@ -70,6 +70,12 @@ inline const std::vector<AdapterCase>& adapter_cases() {
       {"dora_beside_experts",
        {.rank = 4, .dora = true},
        {.layers = 4, .moments = "int8", .experts = 6, .experts_per_record = 4}},
+      {"biases",
+       {.rank = 4, .bias = AdapterBias::all, .targets = {"q_proj", "down_proj"}},
+       {.biases = true, .files = DType::f16}},
+      {"biases_of_adapted_modules",
+       {.rank = 4, .dropout = 0.1, .dora = true, .bias = AdapterBias::of_adapted, .targets = {"v_proj", "o_proj"}},
+       {.layers = 4, .biases = true, .experts = 6}},
       {"beside_packed_experts",
        {.rank = 4, .alpha = 8},
        {.layers = 4, .experts = 6, .experts_per_record = 3, .mxfp4_experts = true, .mxfp4_source = true}}};

@@ -424,6 +424,9 @@ TEST(AdapterRulesAre, RefusedWhereTheyMatchNothingOrCannotBe) {
           experts);
   refused({.rank = 4, .target_parameters = {"experts.down_proj"}}, {"target_parameters", "no experts"});
   refused({.rank = 4, .dropout = 0.1, .target_parameters = {"experts.down_proj"}}, {"adapter.dropout"}, experts);
+  refused({.rank = 4, .bias = AdapterBias::all}, {"adapter.bias is all", "no bias"});
+  refused({.rank = 4, .bias = AdapterBias::of_adapted, .targets = {"up_proj"}}, {"adapter.bias is lora_only"},
+          {.biases = true});
   refused({.rank = 4, .dora = true, .target_parameters = {"experts.down_proj"}}, {"adapter.dora", "experts"}, experts);
   refused({.rank = 4, .dora = true, .targets = {"down_proj"}}, {"adapter.dora", "experts"}, experts);
   refused({.rank = 4, .targets = {"down_proj"}, .target_parameters = {"experts.gate_up_proj"}}, {"one kind"}, experts);

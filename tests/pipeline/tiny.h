@@ -37,7 +37,7 @@ struct Shape {
   std::string master = "fp32";
   bool dumps = false;  // gradients on the device can be read after a step
   int64_t alias_layers = 0;
-  bool biases = false;          // of attention
+  bool biases = false;         // of attention
   int64_t experts = 0;         // in every layer but the second; each token uses 3
   bool experts_below = false;  // in the second layer too
   int64_t experts_per_record = 0;
@@ -102,6 +102,9 @@ inline TrainConfig::Adapter adapter_keys(const AdapterRules& rules) {
           .exclude = rules.exclude,
           .rslora = rules.rslora,
           .dora = rules.dora,
+          .bias = rules.bias == AdapterBias::all          ? "all"
+                  : rules.bias == AdapterBias::of_adapted ? "lora_only"
+                                                          : "none",
           .init = rules.init == AdapterInit::gaussian ? "gaussian" : "kaiming",
           .rank_pattern = rules.rank_pattern,
           .alpha_pattern = rules.alpha_pattern,

@@ -105,6 +105,37 @@ TEST_F(AdapterRun, OfDoraStoppedAndResumedEndsTheSameAlsoOverItsFiles) {
   expect_error(ExitCode::bad_config, {"adapter"}, [&] { run_training(other, {}); });
 }
 
+// A checkpoint has the biases by their own names, and an export of it by those of PEFT.
+TEST_F(AdapterRun, TrainsBiasesAndExportsThemUnderTheNamesOfPeft) {
+  const std::string biased = in_repository("tests/parity/goldens/llama_bias/model");
+  const auto config_of = [&](const std::string& run) {
+    TrainConfig c = config(run);
+    c.model.path = biased;
+    c.adapter = {.rank = 2, .targets = {"q_proj", "down_proj"}, .bias = "all"};
+    return c;
+  };
+  const TrainConfig straight = config_of("straight");
+  const std::string expected = run_training(straight, {}).state_hash;
+  const ModelFiles files(straight.run_dir + "/model");
+  for (const char* name :
+       {"self_attn.q_proj.base_layer.bias", "self_attn.k_proj.bias", "mlp.down_proj.base_layer.bias"})
+    EXPECT_NE(files.find(std::string("base_model.model.model.layers.1.") + name), nullptr) << name;
+  EXPECT_EQ(read_adapter_file(straight.run_dir + "/model").settings.bias, "all");
+  EXPECT_NO_THROW(verify_model_of_run(straight.run_dir + "/model"));
+  TrainConfig c = config_of("stopped");
+  run_until(c, 2);
+  EXPECT_EQ(export_run(c.run_dir, directory_ / "out", {}).step, 2);
+  EXPECT_NE(ModelFiles(directory_ / "out").find("base_model.model.model.layers.0.self_attn.q_proj.base_layer.bias"),
+            nullptr);
+  TrainConfig further = config_of("further");
+  further.model.adapter = directory_ / "out";
+  further.adapter = read_adapter_file(directory_ / "out").settings;
+  EXPECT_NO_THROW(run_training(further, {}));
+  c.resume = true;
+  EXPECT_EQ(run_training(c, {}).state_hash, expected);
+  EXPECT_EQ(weights_of(c.run_dir + "/model"), weights_of(straight.run_dir + "/model"));
+}
+
 TEST_F(AdapterRun, WarnsOfALearningRateFarFromTheUsual) {
   set_log_quiet(false);
   const auto warned = [&](double lr, int64_t rank, const std::string& base) {

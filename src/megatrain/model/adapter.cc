@@ -451,12 +451,21 @@ void freeze_checked(std::vector<LayerLayout>& layouts, const AdapterRules& rules
     check_exclusions(rules, names);
   }
   check_also_train(rules, names, layouts, tied);
-  const TrainedWhole whole(rules);
-  bool adapted = false;
+  std::vector<const LayerLayout*> pointers;
+  for (const LayerLayout& layout : layouts) pointers.push_back(&layout);
+  const TrainedBeside beside(rules, pointers);
+  bool adapted = false, biased = false;
   for (LayerLayout& layout : layouts) {
     adapted = adapted || layout.is_adapter();
-    for (TensorSpec& tensor : layout.tensors) tensor.trainable = tensor.is_adapter() || whole.has(tensor);
+    for (TensorSpec& tensor : layout.tensors) {
+      tensor.trainable = tensor.is_adapter() || beside.has(tensor);
+      biased = biased || beside.has_bias(tensor);
+    }
   }
+  if (rules.bias != AdapterBias::none && !biased && !rules.from_file)
+    fail_config(rules.bias == AdapterBias::all
+                    ? "adapter.bias is all, but the model has no bias; leave it out"
+                    : "adapter.bias is lora_only, but no module with an adapter has a bias; leave it out");
   if (!adapted) fail_config("adapter.targets, adapter.exclude and adapter.also_train leave nothing with an adapter");
 }
 
@@ -474,6 +483,23 @@ bool TrainedWhole::has(const TensorSpec& tensor) const {
     if (dot == std::string::npos) return false;
     module.resize(dot);
   }
+}
+
+std::set<std::string> adapted_modules(const std::vector<const LayerLayout*>& layouts) {
+  std::set<std::string> modules;
+  for (const LayerLayout* layout : layouts) {
+    if (adapts_experts(*layout)) continue;
+    for (const TensorSpec& tensor : layout->tensors) {
+      if (tensor.role == TensorRole::adapter_in) modules.insert(module_of(module_of(tensor.name)));
+    }
+  }
+  return modules;
+}
+
+bool TrainedBeside::has_bias(const TensorSpec& tensor) const {
+  if (bias_ == AdapterBias::none || tensor.role != TensorRole::bias || is_expert(tensor)) return false;
+  if (!tensor.name.ends_with(".bias")) return false;
+  return bias_ == AdapterBias::all || adapted_.contains(module_of(tensor.name));
 }
 
 void AdapterIndex::add(const LayerLayout& layout) {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -24,6 +25,8 @@
 
 namespace megatrain {
 
+enum class AdapterBias : uint8_t { none, all, of_adapted };
+
 struct AdapterRules {
   static constexpr const char* kAllLinear = "all-linear";
 
@@ -32,6 +35,7 @@ struct AdapterRules {
   double dropout = 0;
   bool rslora = false;
   bool dora = false;
+  AdapterBias bias = AdapterBias::none;  // biases of the base that are trained, too
   AdapterInit init = AdapterInit::kaiming;
   // Names of modules, or the ends of their names. One entry with any of \^$*+?()[]{}| is a regular expression for whole
   // names. kAllLinear: every matmul of a layer but routers and experts.
@@ -78,6 +82,24 @@ class TrainedWhole {
 
  private:
   std::vector<std::string> ends_;
+};
+
+// The modules of the layouts that have adapters, without experts.
+std::set<std::string> adapted_modules(const std::vector<const LayerLayout*>& layouts);
+
+// Which tensors of the base are trained beside the adapters: those of also_train, and biases. PEFT trains parameters
+// that it calls bias, so neither sinks nor the biases of experts.
+class TrainedBeside {
+ public:
+  TrainedBeside(const AdapterRules& rules, const std::vector<const LayerLayout*>& layouts)
+      : whole_(rules), bias_(rules.bias), adapted_(adapted_modules(layouts)) {}
+  bool has(const TensorSpec& tensor) const { return whole_.has(tensor) || has_bias(tensor); }
+  bool has_bias(const TensorSpec& tensor) const;
+
+ private:
+  TrainedWhole whole_;
+  AdapterBias bias_;
+  std::set<std::string> adapted_;
 };
 
 // The adapter of a weight: nullptr if it has none.

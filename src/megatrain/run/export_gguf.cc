@@ -59,6 +59,11 @@ ExportedGguf export_adapter(const std::string& directory, const std::string& out
         fmt::format("{}/{} has use_dora, which llama.cpp's adapters do not have; merge it with its base ('megatrain "
                     "merge') and export that",
                     directory, kAdapterFile));
+  if (file.settings.bias != "none")
+    fail_input(
+        fmt::format("{}/{} has bias: {}, and a GGUF adapter cannot hold biases; merge it with its base ('megatrain "
+                    "merge') and export that",
+                    directory, kAdapterFile, file.settings.bias));
   const ModelConfig model = base_config(directory, file);
   const AdapterRules rules = adapter_rules(file.settings, true);
   const std::vector<LayerLayout> layouts = model_layouts(model, DType::f32, {.adapter = rules});

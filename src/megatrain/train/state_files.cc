@@ -235,7 +235,8 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
   init_magnitudes(records, threads);
 }
 
-StateHash export_tensors(ExportRequest request, const std::vector<const TensorSpec*>& specs, const std::string& prefix,
+StateHash export_tensors(ExportRequest request, const std::vector<const TensorSpec*>& specs,
+                         const std::function<std::string(const std::string&)>& name,
                          const std::function<DType(const TensorSpec&)>& type, const ExportReady& ready,
                          const std::vector<LayerRecord>& records, int threads) {
   std::map<const TensorSpec*, const LayerRecord*> record_of;
@@ -244,11 +245,11 @@ StateHash export_tensors(ExportRequest request, const std::vector<const TensorSp
   }
   const std::vector<FileTensor> tensors = file_tensors(specs);
   const auto type_of = [&](const FileTensor& tensor) { return type(*tensor.parts.front()); };
-  const auto name_of = [&](const FilePiece& piece) { return prefix + piece.tensor->name; };
+  const auto name_of = [&](const FilePiece& piece) { return name(piece.tensor->name); };
   std::map<std::string, std::vector<FilePiece>> by_name;
   for (const FileTensor& tensor : tensors) {
-    request.tensors.push_back({prefix + tensor.name, type_of(tensor), tensor.shape});
-    by_name[tensor.name] = cut_file_tensor(tensor);
+    request.tensors.push_back({name(tensor.name), type_of(tensor), tensor.shape});
+    by_name[request.tensors.back().name] = cut_file_tensor(tensor);
   }
   std::vector<FilePiece> pieces;
   for (const auto& [name, cut] : by_name) pieces.insert(pieces.end(), cut.begin(), cut.end());
@@ -277,8 +278,8 @@ StateHash export_model(const std::string& directory, const ExportTexts& texts, c
   ExportRequest request{
       .directory = directory, .config_json = texts.config_json, .source_directory = texts.source_directory};
   return export_tensors(
-      std::move(request), specs, "", [&](const TensorSpec& t) { return types.at(t.name); }, texts.ready, records,
-      threads);
+      std::move(request), specs, [](const std::string& name) { return name; },
+      [&](const TensorSpec& t) { return types.at(t.name); }, texts.ready, records, threads);
 }
 
 std::vector<TensorDeclaration> stored_tensors(const std::vector<LayerRecord>& records) {
