@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "megatrain/config/adapter_file.h"
 #include "megatrain/hub/hash.h"
@@ -225,6 +226,17 @@ TEST_F(AdapterRun, TrainsExpertsOfARandomBaseThatIsPacked) {
   const RunResult whole = run_training(straight, {});
   TrainConfig stopped = config_of("stopped");
   run_until(stopped, 2);
+  // An export of a run or of its checkpoint has the layout of PEFT.
+  export_run(straight.run_dir, directory_ / "out", {});
+  EXPECT_EQ(weights_of(directory_ / "out"), weights_of(straight.run_dir + "/model"));
+  export_run(stopped.run_dir, directory_ / "out-2", {});
+  const auto names_in = [](const std::string& directory) {
+    const ModelFiles files(directory);
+    std::set<std::string> names;
+    for (const StoredTensor* tensor : files.tensors()) names.insert(tensor->name);
+    return names;
+  };
+  EXPECT_EQ(names_in(directory_ / "out-2"), names_in(straight.run_dir + "/model"));
   stopped.resume = true;
   EXPECT_EQ(run_training(stopped, {}).state_hash, whole.state_hash);
   const ModelFiles files(straight.run_dir + "/model");
