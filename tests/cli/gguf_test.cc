@@ -267,6 +267,8 @@ TEST(ExportGguf, RefusesAnAdapterThatReplacesTensorsOrHasNoBase) {
   };
   refused("base_model_name_or_path", nullptr, "names no base model");
   refused("base_model_name_or_path", model.place / "gone", "which is not there");
+  refused("bias", "all", "cannot hold biases");
+  refused("use_dora", true, "llama.cpp's adapters do not have");
   refused("modules_to_save", {"lm_head"}, "modules_to_save");
 }
 

@@ -413,7 +413,8 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
   const TrainConfig adapted = parse_config(
       "model.path: m\ndata.train: a.jsonl\nsteps: 1\n", "c.yaml",
       {"--adapter.rank=4", "--adapter.alpha=6.5", "--adapter.dropout=0.25",
-       "--adapter.targets=.*layers\\.[0-3]\\..*(q|v)_proj", "--adapter.exclude=k_proj,mlp.up_proj", "--adapter.rslora",
+       "--adapter.targets=.*layers\\.[0-3]\\..*(q|v)_proj", "--adapter.target_parameters=mlp.experts.down_proj",
+       "--adapter.exclude=k_proj,mlp.up_proj", "--adapter.rslora", "--adapter.dora", "--adapter.bias=lora_only",
        "--adapter.init=gaussian", "--adapter.rank_pattern={v_proj: 2}",
        "--adapter.alpha_pattern={'layers\\.1\\..*': 0.5}", "--adapter.also_train=lm_head,norm", "--memory.base=host"});
   EXPECT_EQ(parse_config(resolved_yaml(adapted), "resolved"), adapted);

@@ -49,6 +49,13 @@ TEST(ForeignAdapter, IsTheOneThatOurKeysGive) {
             same);
 }
 
+TEST(ForeignAdapter, OfDoraIsTheOneThatOurKeyGives) {
+  const Adapter dora = ours("{rank: 8, alpha: 16, dora: true}");
+  EXPECT_EQ(factory({{"lora_rank", "8"}, {"lora_alpha", "16"}, {"use_dora", "true"}}), dora);
+  EXPECT_EQ(of_axolotl({{"lora_r", "8"}, {"lora_alpha", "16"}, {"lora_dropout", "0"}, {"peft_use_dora", "true"}}),
+            dora);
+}
+
 TEST(FactoryAdapter, HasTheirDefaults) {
   const Adapter standard = ours("{rank: 8, alpha: 16}");
   const Keys minimal = {{"model_name_or_path", "m"}, {"dataset", "d"}};
@@ -97,8 +104,7 @@ TEST(FactoryAdapter, TheTableHasEveryKeyGivenOrNot) {
 }
 
 TEST(FactoryAdapter, OtherFormsAreRefusedByNameAndAskForNothingWhileAllWeightsAreTrained) {
-  for (const auto& [name, value] : Keys{{"use_dora", "true"},
-                                        {"pissa_init", "true"},
+  for (const auto& [name, value] : Keys{{"pissa_init", "true"},
                                         {"loraplus_lr_ratio", "16"},
                                         {"loraplus_lr_embedding", "1e-6"},
                                         {"adapter_folder", "a"},
@@ -144,9 +150,12 @@ TEST(FactoryAdapter, OfTheV1FormIsItsSection) {
                 .adapter,
             ours("{rank: 4, targets: [q_proj, v_proj], rslora: true, also_train: [lm_head]}"));
   EXPECT_TRUE(has(refusal(v1("{name: lora, r: 16}")), "peft_config has no lora_alpha; give r, lora_alpha"));
+  EXPECT_EQ(
+      parse(v1("{name: lora, r: 4, lora_alpha: 8, lora_dropout: 0, target_modules: all, use_dora: true}")).adapter,
+      ours("{rank: 4, dora: true}"));
   EXPECT_TRUE(
-      has(refusal(v1("{name: lora, r: 4, lora_alpha: 8, lora_dropout: 0, target_modules: all, use_dora: true}")),
-          "peft_config has use_dora: true, which megatrain does not do"));
+      has(refusal(v1("{name: lora, r: 4, lora_alpha: 8, lora_dropout: 0, target_modules: all, use_qalora: true}")),
+          "peft_config has use_qalora: true, which megatrain does not do"));
   const TemporaryDirectory folder;
   EXPECT_EQ(parse(v1("{name: lora, adapter_name_or_path: " + write_adapter(folder) + "}")).adapter.rank, 4);
 }
@@ -239,10 +248,8 @@ TEST(AxolotlAdapter, WhatWouldBeIgnoredIsRefusedByName) {
                                         {"adapter", "boft"}})
     EXPECT_TRUE(has(refusal(axolotl_lora({{name, value}})), ": " + name + " is "))
         << refusal(axolotl_lora({{name, value}}));
-  for (const auto& [name, value] : Keys{{"peft_trainable_token_indices", "[7]"},
-                                        {"loraplus_lr_embedding", "1e-6"},
-                                        {"relora", "true"},
-                                        {"peft_use_dora", "true"}})
+  for (const auto& [name, value] :
+       Keys{{"peft_trainable_token_indices", "[7]"}, {"loraplus_lr_embedding", "1e-6"}, {"relora", "true"}})
     EXPECT_TRUE(has(refusal(axolotl_lora({{name, value}})), ": " + name + ": "))
         << refusal(axolotl_lora({{name, value}}));
   const Keys off = {{"adapter", ""}, {"lora_r", "16"}, {"peft_use_dora", "true"}, {"loraplus_lr_ratio", "16"}};

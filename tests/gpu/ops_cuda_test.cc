@@ -94,6 +94,7 @@ TEST(CudaOps, AlignedShapesAgreeWithTheCpu) {
     check(RmsNormCase{dtype, 20, 128, 28, 16, false, false, true});
     check(RopeCase{dtype, 30, 6, 128, 256});
     check(LinearCase{dtype, 256, 512, 384, true, true, 16});
+    check(DoraCase{dtype, 40, 512, 384, 16, 2.0f, -1, false, true, true, 16});
     check(GatedCase{dtype, 9, 2304, true});
     check(GatedCase{dtype, 9, 2304, true, Activation::gelu_tanh});
     check(EmbeddingCase{dtype, 20, 90, 1536, 39.25f});

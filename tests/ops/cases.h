@@ -49,6 +49,18 @@ struct LinearCase {
   float scale = 1;        // only in cases without a bias
 };
 
+// DoRA's factors of a weight (out, in), and what they scale.
+struct DoraCase {
+  DType dtype;
+  int64_t rows, in, out, rank;
+  float scale = 1;
+  float offset = 0;
+  bool bias = false;
+  bool adds = false;        // a residual, which is in out
+  bool accumulate = false;  // adds to the magnitudes' gradient
+  int64_t gap = 0;
+};
+
 struct AttentionCase {
   DType dtype;
   std::vector<int32_t> documents;  // tokens in each
@@ -294,6 +306,16 @@ inline const std::vector<ExpertsGatedCase> kExpertsGatedCases = {
     {DType::bf16, {20, 20}, 136, 64},
 };
 
+inline const std::vector<DoraCase> kDoraCases = {
+    {DType::f32, 1, 1, 1, 1},
+    {DType::f32, 3, 5, 7, 2, 1.5f, 0, true},
+    {DType::f32, 9, 600, 13, 4, 0.5f, -1, false, true, true, 3},
+    {DType::f32, 17, 33, 260, 8, 2, 0, true, true},
+    {DType::bf16, 5, 7, 9, 3, 1.25f, 0, true, false, true, 1},
+    {DType::bf16, 70, 136, 72, 8, 2, -1, false, true, false, 8},
+    {DType::bf16, 33, 520, 40, 16, 0.75f, 0, true, true, true},
+};
+
 inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
     {DType::f32, 1, 1},
     {DType::f32, 4, 7, 2},
@@ -357,6 +379,14 @@ inline std::string name_of(const LinearCase& c) {
                 {c.gap > 0, "gap"},
                 {c.wide_out, "wide-out"},
                 {c.scale != 1, "scale"}});
+}
+inline std::string name_of(const DoraCase& c) {
+  return std::string("dora ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.in, c.out, c.rank}) +
+         flags({{c.offset != 0, "offset"},
+                {c.bias, "bias"},
+                {c.adds, "adds"},
+                {c.accumulate, "accumulate"},
+                {c.gap > 0, "gap"}});
 }
 inline std::string name_of(const AttentionCase& c) {
   std::string text = std::string("attention ") + dtype_name(c.dtype) + " " + sizes({c.heads, c.kv_heads, c.head_dim});

@@ -101,6 +101,7 @@ TEST(CpuOps, EmbeddingMatchesTheDefinitionAndItsDifferences) { check_all(kEmbedd
 TEST(CpuOps, RmsNormMatchesTheDefinitionAndItsDifferences) { check_all(kRmsNormCases); }
 TEST(CpuOps, RopeMatchesTheDefinitionAndItsDifferences) { check_all(kRopeCases); }
 TEST(CpuOps, LinearMatchesTheDefinitionAndItsDifferences) { check_all(kLinearCases); }
+TEST(CpuOps, DoraMatchesTheDefinitionAndItsDifferences) { check_all(kDoraCases); }
 TEST(CpuOps, AttentionMatchesTheDefinitionAndItsDifferences) { check_all(kAttentionCases); }
 TEST(CpuOps, GatedActivationsMatchTheDefinitionAndItsDifferences) { check_all(kGatedCases); }
 TEST(CpuOps, RoutingMatchesTheDefinitionAndItsDifferences) { check_all(kRouteCases); }
@@ -108,6 +109,23 @@ TEST(CpuOps, RowsOfExpertsMatchTheDefinition) { check_all(kExpertRowsCases); }
 TEST(CpuOps, ProductsOfExpertsMatchTheDefinitionAndItsDifferences) { check_all(kExpertsLinearCases); }
 TEST(CpuOps, GatedActivationsOfExpertsMatchTheDefinitionAndItsDifferences) { check_all(kExpertsGatedCases); }
 TEST(CpuOps, CrossEntropyMatchesTheDefinitionAndItsDifferences) { check_all(kCrossEntropyCases); }
+
+// A row of zeros stays zero, and so does its magnitude's gradient.
+TEST(CpuOps, DoraGivesARowOfZerosTheFactorZero) {
+  CpuFixture cpu({.threads = 1});
+  Harness& h = cpu.harness;
+  const Tensor weight = h.filled(DType::f32, 2, 3, {0, 0, 0, 3, 0, 4}), a = h.filled(DType::f32, 1, 3, {1, 2, 3}),
+               b = h.filled(DType::f32, 2, 1, {0, 0}), magnitude = h.filled(DType::f32, 1, 2, {0, 10});
+  const Tensor factors = h.poisoned(DType::f32, 1, 2), inv_norms = h.poisoned(DType::f32, 1, 2);
+  h.ops.dora_factors(h.stream, {.weight = weight.view,
+                                .a = a.view,
+                                .b = b.view,
+                                .magnitude = magnitude.view,
+                                .factors = factors.view,
+                                .inv_norms = inv_norms.view});
+  EXPECT_EQ(h.read(factors), (Vector{0, 2}));
+  EXPECT_EQ(h.read(inv_norms), (Vector{0, stored(0.2, DType::f32)}));
+}
 
 // 1 + w is not a bf16 number for a small w: sum and product are fp32, and only the result is rounded.
 TEST(CpuOps, RmsNormAddsTheOffsetInFp32AndRoundsOnce) {

@@ -60,6 +60,45 @@ TEST(OpNotes, ToldApartByWhatTheyCompute) {
                             .out = nowhere(4, 4, 16)};
   EXPECT_EQ(note_text(norm), "rmsnorm 4x16 bf16 + residual");
   EXPECT_EQ(note_bytes(norm), 2.0 * (3 * 4 * 16 + 16));
+  const DoraFactors factors{.weight = nowhere(1, 16, 8),
+                            .a = nowhere(2, 4, 8),
+                            .b = nowhere(3, 16, 4),
+                            .magnitude = nowhere(4, 1, 16),
+                            .factors = matrix(nowhere(5, 1, 16).data, DType::f32, 1, 16),
+                            .inv_norms = {}};
+  EXPECT_EQ(note_text(factors), "dora factors 16x8 bf16, rank 4");
+  EXPECT_EQ(note_bytes(factors), 2.0 * (16 * 8 + 4 * 8 + 16 * 4 + 16) + 4 * 16);
+  const ScaleColumns columns{.x = nowhere(1, 4, 16),
+                             .factors = factors.factors,
+                             .times = {},
+                             .bias = nowhere(2, 1, 16),
+                             .residual = {},
+                             .out = nowhere(3, 4, 16)};
+  EXPECT_EQ(note_text(columns), "scale columns 4x16 bf16 + bias");
+  EXPECT_EQ(note_bytes(columns), 2.0 * (2 * 4 * 16 + 16) + 4 * 16);
+}
+
+TEST(NoteMemory, PlacedCallsOfDoraRun) {
+  Bench bench;
+  const auto factors =
+      std::get<DoraFactors>(bench.memory.place(DoraFactors{.weight = nowhere(1, 16, 8),
+                                                           .a = nowhere(2, 4, 8),
+                                                           .b = nowhere(3, 16, 4),
+                                                           .magnitude = nowhere(4, 1, 16),
+                                                           .factors = matrix(nowhere(5, 1, 1).data, DType::f32, 1, 16),
+                                                           .inv_norms = {}}));
+  run_note(*bench.ops, *bench.stream, factors);
+  bench.stream->synchronize();
+  for (int i = 0; i < 16; ++i) EXPECT_TRUE(std::isfinite(factors.factors.as<float>()[i]));
+  const auto columns = std::get<ScaleColumns>(
+      bench.memory.place(ScaleColumns{.x = nowhere(1, 4, 16),
+                                      .factors = matrix(nowhere(5, 1, 1).data, DType::f32, 1, 16),
+                                      .times = nowhere(6, 4, 16),
+                                      .bias = {},
+                                      .residual = nowhere(7, 4, 16),
+                                      .out = nowhere(3, 4, 16)}));
+  run_note(*bench.ops, *bench.stream, columns);
+  ASSERT_NO_THROW(bench.stream->synchronize());
 }
 
 TEST(NoteMemory, PlacesEveryOperandApartAndAligned) {

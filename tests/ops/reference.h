@@ -66,6 +66,27 @@ inline Values reference(const LinearCase& c, const Values& in) {
   return {{"out", out}};
 }
 
+inline Values reference(const DoraCase& c, const Values& in) {
+  const Vector &weight = in.at("weight"), &a = in.at("a"), &b = in.at("b"), &x = in.at("x");
+  Vector out(x.size()), factors(static_cast<size_t>(c.out)), inv_norms(factors.size());
+  for (int64_t n = 0; n < c.out; ++n) {
+    double squares = 0;
+    for (int64_t k = 0; k < c.in; ++k) {
+      double delta = 0;
+      for (int64_t r = 0; r < c.rank; ++r) delta += b[n * c.rank + r] * a[r * c.in + k];
+      const double sum = weight[n * c.in + k] + static_cast<double>(c.scale) * delta;
+      squares += sum * sum;
+    }
+    inv_norms[n] = 1 / std::sqrt(squares);
+    factors[n] = in.at("magnitude")[n] * inv_norms[n];
+    for (int64_t t = 0; t < c.rows; ++t) {
+      out[t * c.out + n] = (factors[n] + static_cast<double>(c.offset)) * x[t * c.out + n] +
+                           (c.bias ? in.at("bias")[n] : 0) + (c.adds ? in.at("residual")[t * c.out + n] : 0);
+    }
+  }
+  return {{"factors", factors}, {"inv_norms", inv_norms}, {"out", out}};
+}
+
 inline Values reference(const AttentionCase& c, const Values& in) {
   const Vector &q = in.at("q"), &k = in.at("k"), &v = in.at("v");
   const double scale = shape_of(c).scale;

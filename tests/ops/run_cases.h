@@ -215,6 +215,72 @@ inline OpRun run(Harness& h, const LinearCase& c, uint64_t seed) {
   return r;
 }
 
+// The gradients are those that Linear makes of the two ops.
+inline OpRun run(Harness& h, const DoraCase& c, uint64_t seed) {
+  h.start(seed);
+  OpRun r;
+  r.in["weight"] = h.random(c.out * c.in, c.dtype);
+  r.in["a"] = h.random(c.rank * c.in, c.dtype);
+  r.in["b"] = h.random(c.out * c.rank, c.dtype);
+  r.in["magnitude"] = h.random(c.out, c.dtype, 5.0);
+  r.in["x"] = h.random(c.rows * c.out, c.dtype);
+  r.in["grad_out"] = h.random(c.rows * c.out, c.dtype);
+  if (c.bias) r.in["bias"] = h.random(c.out, c.dtype);
+  if (c.adds) r.in["residual"] = h.random(c.rows * c.out, c.dtype);
+  if (c.accumulate) r.in["before_magnitude"] = h.random(c.out, DType::f32);
+  const Tensor weight = h.filled(c.dtype, c.out, c.in, r.in["weight"]), a = h.filled(c.dtype, c.rank, c.in, r.in["a"]),
+               b = h.filled(c.dtype, c.out, c.rank, r.in["b"]),
+               magnitude = h.filled(c.dtype, 1, c.out, r.in["magnitude"]);
+  const Tensor factors = h.poisoned(DType::f32, 1, c.out), inv_norms = h.poisoned(DType::f32, 1, c.out);
+  const Tensor x = h.filled(c.dtype, c.rows, c.out, r.in["x"], c.gap),
+               grad_out = h.filled(c.dtype, c.rows, c.out, r.in["grad_out"], c.gap);
+  const Tensor bias = c.bias ? h.filled(c.dtype, 1, c.out, r.in["bias"]) : Tensor{};
+  const Tensor out =
+      c.adds ? h.filled(c.dtype, c.rows, c.out, r.in["residual"], c.gap) : h.poisoned(c.dtype, c.rows, c.out, c.gap);
+  const Tensor grad_x = h.poisoned(c.dtype, c.rows, c.out);
+  const Tensor grad_magnitude =
+      c.accumulate ? h.filled(DType::f32, 1, c.out, r.in["before_magnitude"]) : h.poisoned(DType::f32, 1, c.out);
+  h.launch(r.seconds["factors"], [&] {
+    h.ops.dora_factors(h.stream, {.weight = weight.view,
+                                  .a = a.view,
+                                  .b = b.view,
+                                  .scale = c.scale,
+                                  .magnitude = magnitude.view,
+                                  .factors = factors.view,
+                                  .inv_norms = inv_norms.view});
+  });
+  h.launch(r.seconds["forward"], [&] {
+    h.ops.scale_columns(h.stream, {.x = x.view,
+                                   .factors = factors.view,
+                                   .offset = c.offset,
+                                   .times = {},
+                                   .bias = bias.view,
+                                   .residual = c.adds ? out.view : View{},
+                                   .out = out.view});
+  });
+  h.launch(r.seconds["backward"], [&] {
+    h.ops.scale_columns(h.stream, {.x = grad_out.view,
+                                   .factors = factors.view,
+                                   .offset = c.offset,
+                                   .times = {},
+                                   .bias = {},
+                                   .residual = {},
+                                   .out = grad_x.view});
+  });
+  h.ops.scale_columns(
+      h.stream,
+      {.x = x.view, .factors = inv_norms.view, .times = grad_out.view, .bias = {}, .residual = {}, .out = x.view});
+  h.ops.linear_backward_weight(
+      h.stream,
+      {.grad_out = x.view, .x = {}, .grad_weight = {}, .grad_bias = grad_magnitude.view, .accumulate = c.accumulate});
+  r.out["factors"] = h.read(factors);
+  r.out["inv_norms"] = h.read(inv_norms);
+  r.out["out"] = h.read(out);
+  r.out["grad_x"] = h.read(grad_x);
+  r.out["grad_magnitude"] = h.read(grad_magnitude);
+  return r;
+}
+
 inline int64_t tokens_of(const AttentionCase& c) {
   return std::accumulate(c.documents.begin(), c.documents.end(), int64_t{0});
 }
@@ -454,6 +520,7 @@ inline std::vector<NamedCase> all_cases() {
   append(kRmsNormCases);
   append(kRopeCases);
   append(kLinearCases);
+  append(kDoraCases);
   append(kAttentionCases);
   append(kGatedCases);
   append(kRouteCases);

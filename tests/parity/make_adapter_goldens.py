@@ -128,6 +128,28 @@ CASES = [
     AdapterCase("mixtral_down", "Mixtral: one parameter of the experts and no module", "mixtral",
                 {"rank": 2, "alpha": 4, "targets": None, "target_parameters": [DOWN]},
                 clip=0.1375, merged=["layers.0.mlp.experts.down_proj"]),
+    AdapterCase("dora_llama", "DoRA: matmuls with biases, GQA 8", "llama_bias", {"rank": 4, "alpha": 8, "dora": True},
+                clip=0.47),
+    AdapterCase("dora_qwen2", "DoRA: q/k/v bias, tied, a scale that is not a fraction of two", "qwen2_tied",
+                {"rank": 3, "alpha": 10, "dora": True}, clip=1.5),
+    AdapterCase("dora_phi3", "DoRA: one adapter for the fused qkv_proj and one for gate_up_proj", "phi3_window",
+                {"rank": 4, "alpha": 8, "dora": True}, clip=0.405),
+    AdapterCase("dora_granite", "DoRA: multipliers of branches, rslora, tied", "granite_tied",
+                {"rank": 2, "alpha": 24, "rslora": True, "dora": True}, clip=0.0495, lr=6e-3),
+    AdapterCase("dora_some", "DoRA: some of the modules that are one matmul here, packed documents, label mask, a norm "
+                "beside it", "mistral_packed",
+                {"rank": 2, "alpha": 8, "targets": ["q_proj", "v_proj", "up_proj"], "also_train": ["model.norm"],
+                 "dora": True},
+                clip=0.455, merged=["layers.0.self_attn.v_proj", "layers.1.mlp.up_proj"]),
+    AdapterCase("bias_all", "every bias beside the adapters, of modules with and without one, tied", "qwen2_tied",
+                {"rank": 3, "alpha": 10, "targets": ["q_proj", "v_proj", "down_proj"], "bias": "all"}, clip=0.97,
+                merged=["layers.0.self_attn.q_proj", "layers.1.self_attn.k_proj"]),
+    AdapterCase("bias_lora_only", "biases of modules with an adapter, with DoRA", "llama_bias",
+                {"rank": 2, "alpha": 4, "targets": ["q_proj", "o_proj", "up_proj"], "bias": "lora_only", "dora": True},
+                clip=0.268, merged=["layers.0.self_attn.q_proj", "layers.1.mlp.up_proj", "layers.1.mlp.gate_proj"]),
+    AdapterCase("bias_gpt_oss", "gpt-oss: biases of attention and the router, but no sinks and no experts", "gpt_oss",
+                {"rank": 3, "alpha": 6, "bias": "all"}, clip=0.24,
+                merged=["layers.0.self_attn.k_proj", "layers.1.mlp.router"]),
 ]
 
 # What PEFT 0.21 adapts for all-linear in a layer: modules, and parameters that are not a module's weight. Experts and
@@ -146,13 +168,14 @@ def peft_config(keys):
     return LoraConfig(task_type="CAUSAL_LM", r=keys["rank"], lora_alpha=keys["alpha"], lora_dropout=keys["dropout"],
                       target_modules=keys["targets"], target_parameters=keys["target_parameters"] or None,
                       exclude_modules=keys["exclude"] or None,
-                      use_rslora=keys["rslora"], rank_pattern=dict(keys["rank_pattern"]),
+                      use_rslora=keys["rslora"], use_dora=keys.get("dora", False), bias=keys.get("bias", "none"), rank_pattern=dict(keys["rank_pattern"]),
                       alpha_pattern=dict(keys["alpha_pattern"]), modules_to_save=keys["also_train"] or None)
 
 
 def file_name(parameter):
     """The name in PEFT's file without PREFIX, of a parameter of a PeftModel."""
-    return parameter.removeprefix(PREFIX).replace(f".modules_to_save.{NAME}.", ".").replace(f".{NAME}.", ".")
+    name = parameter.removeprefix(PREFIX).replace(f".modules_to_save.{NAME}.", ".").replace(f".{NAME}.", ".")
+    return name.removesuffix(".weight") if name.endswith("lora_magnitude_vector.weight") else name
 
 
 def trained_of(model):
@@ -160,12 +183,19 @@ def trained_of(model):
 
 
 def write_adapter(case, directory):
-    """PEFT's initial values, but B halves that are not zero: else the gradients of the A halves would be zero."""
+    """PEFT's initial values, but B halves that are not zero: else the gradients of the A halves would be zero. DoRA's
+    magnitudes are not those of the weights either."""
     model = base_goldens.load_model(case.model, FLOAT32)
     torch.manual_seed(base_goldens.seed_of(case))
     model = get_peft_model(model, peft_config(case.keys))
     rng = np.random.default_rng([base_goldens.seed_of(case), 3])
     for name, parameter in sorted(trained_of(model).items()):
+        if name.endswith("lora_magnitude_vector"):
+            weight = model.get_submodule(PREFIX + name.removesuffix(".lora_magnitude_vector")).get_base_layer().weight
+            assert torch.equal(parameter, torch.linalg.norm(weight, dim=1)), name
+            parameter.data.mul_(torch.from_numpy(1 + 0.1 * rng.standard_normal(tuple(parameter.shape))))
+        if name.endswith(".bias"):  # no longer the base's
+            parameter.data.add_(torch.from_numpy(0.05 * rng.standard_normal(tuple(parameter.shape))))
         if not name.endswith("lora_B.weight"):
             continue
         assert not parameter.any(), name
@@ -243,7 +273,7 @@ def by_expert(case, tensors):
     split = {}
     for name, tensor in tensors.items():
         if ".experts." not in name:
-            split[name] = tensor
+            split[name.replace(".base_layer.bias", ".bias")] = tensor
             continue
         prefix, half = name.removesuffix(".weight").rsplit(".", 1)
         inner = prefix.endswith(".base_layer")
@@ -265,7 +295,7 @@ def by_expert(case, tensors):
 def as_in_files(base, state, module):
     """The tensors of a merged module or parameter, by their names in a model's files."""
     if not module.endswith(("experts.gate_up_proj", "experts.down_proj")):
-        return [(module + ".weight", state[module + ".weight"])]
+        return [(name, state[name]) for name in (module + ".weight", module + ".bias") if name in state]
     value = state[module]
     if base.family == "gpt_oss":
         return [(module, value)]

@@ -71,6 +71,8 @@ inline TrainConfig::Adapter adapter_of(const nlohmann::json& golden) {
           .target_parameters = modules("target_parameters"),
           .exclude = modules("exclude"),
           .rslora = a.at("rslora"),
+          .dora = a.value("dora", false),
+          .bias = a.value("bias", "none"),
           .rank_pattern = numbers("rank_pattern"),
           .alpha_pattern = numbers("alpha_pattern"),
           .also_train = modules("also_train")};

@@ -204,6 +204,173 @@ TEST(AdapterDropout, GradientsAreThoseOfTheLossWithTheSameElementsDropped) {
   EXPECT_NE(tiny.step(*prepared(), 2).loss, report.loss);
 }
 
+// An adapter with DoRA, and the weight under it.
+struct DoraModule {
+  std::vector<float> weight, a, b, magnitude;
+  size_t rank = 0, rows = 0, cols = 0;
+  double scale = 0;
+
+  double summed(size_t i, size_t j) const {
+    double delta = 0;
+    for (size_t r = 0; r < rank; ++r) delta += static_cast<double>(b[i * rank + r]) * a[r * cols + j];
+    return weight[i * cols + j] + scale * delta;
+  }
+  double norm(size_t i) const {
+    double squares = 0;
+    for (size_t j = 0; j < cols; ++j) squares += summed(i, j) * summed(i, j);
+    return std::sqrt(squares);
+  }
+};
+
+std::map<std::string, DoraModule> dora_modules(const std::vector<LayerRecord>& records, const AdapterRules& rules) {
+  const Tensors base = values_of(records, false), trained = values_of(records, true);
+  std::map<std::string, DoraModule> modules;
+  for (const auto& [name, values] : trained) {
+    if (!name.ends_with(".lora_magnitude_vector")) continue;
+    const std::string module = module_of(name);
+    DoraModule& m = modules[module];
+    m = {.weight = base.at(module + ".weight"),
+         .a = trained.at(module + ".lora_A.weight"),
+         .b = trained.at(module + ".lora_B.weight"),
+         .magnitude = values,
+         .rank = static_cast<size_t>(rules.rank),
+         .rows = values.size(),
+         .cols = 0,
+         .scale = rules.alpha / static_cast<double>(rules.rank)};
+    m.cols = m.weight.size() / m.rows;
+  }
+  return modules;
+}
+
+// Magnitudes that are not the norms.
+void draw_dora(std::vector<LayerRecord>& records) {
+  draw_second_halves(records);
+  rewrite(records, [](const TensorSpec& tensor, std::vector<float>& values) {
+    if (tensor.role != TensorRole::adapter_magnitude) return;
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] *= static_cast<float>(0.6 + 0.8 * random_uniform(12, tensor.name_hash(), i));
+  });
+}
+
+// With W' = g (W + s B A): dL/dB = s g dL/dW' A^T, dL/dA = s B^T (g dL/dW'), dL/dm = rows of dL/dW' (W + s B A) / norm.
+TEST(DoraGradient, IsThatOfTheMergedWeightWithTheNormHeld) {
+  const AdapterCase adapters{"",
+                             {.rank = 4, .alpha = 6, .dora = true, .exclude = {"k_proj"}},
+                             {.layers = 3, .clip = false, .precision = "fp32", .dumps = true}};
+  Tiny adapted(adapters.adapted()), whole(adapters.shape);
+  const auto trainer = adapted.trainer(adapted.default_plan()), merged = whole.trainer(whole.default_plan());
+  draw_dora(trainer->records());
+  const auto modules = dora_modules(trainer->records(), adapters.adapter);
+  ASSERT_EQ(modules.size(), 3u * 6);
+  rewrite(merged->records(), [&](const TensorSpec& tensor, std::vector<float>& values) {
+    const auto found = modules.find(module_of(tensor.name));
+    if (found == modules.end()) return;
+    const DoraModule& m = found->second;
+    for (size_t i = 0; i < m.rows; ++i) {
+      const double factor = m.magnitude[i] / m.norm(i);
+      for (size_t j = 0; j < m.cols; ++j) values[i * m.cols + j] = static_cast<float>(factor * m.summed(i, j));
+    }
+  });
+  StepReport found, expected;
+  const Tensors gradients = first_gradients(adapted, *trainer, found);
+  const Tensors of_weights = first_gradients(whole, *merged, expected);
+  EXPECT_NEAR(found.loss, expected.loss, 2e-6 * expected.loss);
+  for (const auto& [name, m] : modules) {
+    const std::vector<float>& grad = of_weights.at(name + ".weight");
+    std::vector<double> grad_a(m.a.size()), grad_b(m.b.size()), grad_m(m.rows);
+    for (size_t i = 0; i < m.rows; ++i) {
+      const double norm = m.norm(i), factor = m.magnitude[i] / norm;
+      for (size_t j = 0; j < m.cols; ++j) {
+        const double g = grad[i * m.cols + j];
+        grad_m[i] += g * m.summed(i, j) / norm;
+        for (size_t r = 0; r < m.rank; ++r) {
+          grad_a[r * m.cols + j] += m.scale * factor * m.b[i * m.rank + r] * g;
+          grad_b[i * m.rank + r] += m.scale * factor * g * m.a[r * m.cols + j];
+        }
+      }
+    }
+    EXPECT_LT(worst(gradients.at(name + ".lora_A.weight"), grad_a), 2e-5) << name;
+    EXPECT_LT(worst(gradients.at(name + ".lora_B.weight"), grad_b), 2e-5) << name;
+    EXPECT_LT(worst(gradients.at(name + ".lora_magnitude_vector"), grad_m), 2e-5) << name;
+  }
+}
+
+// A finite difference moves the norms, which the gradients take as constants: the magnitudes follow them.
+TEST(DoraDropout, GradientsAreThoseOfTheLossWithTheSameElementsDropped) {
+  const AdapterCase c{"",
+                      {.rank = 4, .alpha = 8, .dropout = 0.3, .dora = true},
+                      {.layers = 2, .clip = false, .precision = "fp32", .dumps = true}};
+  Tiny tiny(c.adapted());
+  const auto prepared = [&] {
+    auto trainer = tiny.trainer(tiny.default_plan());
+    draw_dora(trainer->records());
+    return trainer;
+  };
+  StepReport report;
+  const auto trainer = prepared();
+  const auto modules = dora_modules(trainer->records(), c.adapter);
+  const Tensors gradients = first_gradients(tiny, *trainer, report);
+  constexpr float kEps = 4e-3f;
+  for (const auto& [name, gradient] : gradients) {
+    const bool of_magnitude = name.ends_with("_vector");
+    const std::string module = of_magnitude ? module_of(name) : module_of(module_of(name));
+    const auto most = std::ranges::max_element(gradient, {}, [](float g) { return std::fabs(g); });
+    const size_t at = static_cast<size_t>(most - gradient.begin());
+    const auto loss_at = [&](float shift) {
+      DoraModule moved = modules.at(module);
+      (of_magnitude ? moved.magnitude : name.ends_with("lora_A.weight") ? moved.a : moved.b)[at] += shift;
+      for (size_t i = 0; i < moved.rows; ++i)
+        moved.magnitude[i] *= static_cast<float>(moved.norm(i) / modules.at(module).norm(i));
+      const auto shifted = prepared();
+      rewrite(shifted->records(), [&](const TensorSpec& tensor, std::vector<float>& values) {
+        if (tensor.name == module + ".lora_A.weight") values = moved.a;
+        if (tensor.name == module + ".lora_B.weight") values = moved.b;
+        if (tensor.name == module + ".lora_magnitude_vector") values = moved.magnitude;
+      });
+      return tiny.step(*shifted, 1).loss;
+    };
+    const double slope = (loss_at(kEps) - loss_at(-kEps)) / (2 * kEps);
+    EXPECT_NEAR(slope, *most, 0.02 * std::fabs(*most) + 2e-4) << name;
+  }
+  EXPECT_EQ(tiny.step(*prepared(), 1).loss, report.loss);
+  EXPECT_NE(tiny.step(*prepared(), 2).loss, report.loss);
+}
+
+TEST(DoraMagnitudes, BeginAsTheNormsOfTheWeightsAsTheyCompute) {
+  for (const Shape& shape : {Shape{.layers = 3}, Shape{.layers = 3, .precision = "fp32"},
+                             Shape{.layers = 3, .bf16_source = true}, Shape{.layers = 3, .files = DType::f16}}) {
+    const AdapterCase c{"", {.rank = 4, .dropout = 0.2, .dora = true}, shape};
+    Tiny tiny(c.adapted());
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      const auto trainer = tiny.trainer(random_plan(tiny.workload(), seed));
+      const auto modules = dora_modules(trainer->records(), c.adapter);
+      ASSERT_EQ(modules.size(), 3u * 7);
+      for (const auto& [name, m] : modules) {
+        for (size_t i = 0; i < m.rows; ++i) EXPECT_FLOAT_EQ(m.magnitude[i], static_cast<float>(m.norm(i))) << name;
+      }
+    }
+  }
+}
+
+// The factors are one, so what is added is what LoRA adds, with the same elements dropped.
+TEST(DoraMagnitudes, ThatAreTheNormsGiveTheLossOfLora) {
+  AdapterCase c{"", {.rank = 4, .alpha = 8, .dropout = 0.3}, {.layers = 3, .precision = "fp32"}};
+  Tiny plain(c.adapted());
+  c.adapter.dora = true;
+  Tiny dora(c.adapted());
+  const auto trainer = plain.trainer(plain.default_plan()), other = dora.trainer(dora.default_plan());
+  draw_second_halves(trainer->records());
+  draw_second_halves(other->records());
+  const auto modules = dora_modules(other->records(), c.adapter);
+  rewrite(other->records(), [&](const TensorSpec& tensor, std::vector<float>& values) {
+    if (tensor.role != TensorRole::adapter_magnitude) return;
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(modules.at(module_of(tensor.name)).norm(i));
+  });
+  const double loss = plain.step(*trainer, 1).loss;
+  EXPECT_NEAR(dora.step(*other, 1).loss, loss, 2e-6 * loss);
+}
+
 TEST(AdapterState, HoldsOnlyWhatIsTrainedAndComesBackBitForBit) {
   const AdapterCase c{.name = "", .adapter = {.rank = 4, .also_train = {"norm"}}, .shape = {.bf16_source = true}};
   Tiny tiny(c.adapted());
@@ -226,6 +393,11 @@ TEST(AdapterState, HoldsOnlyWhatIsTrainedAndComesBackBitForBit) {
   trainer->drain();
   other->drain();
   EXPECT_EQ(hash_state(other->records(), 3).state, hash_state(trainer->records(), 3).state);
+}
+
+TEST(AdapterRulesAre, TakenForModulesThatAlsoHaveABias) {
+  const AdapterRules rules{.rank = 4, .targets = {"q_proj", "o_proj"}};
+  EXPECT_NO_THROW(model_layouts(model_config({.biases = true}), DType::bf16, {.adapter = rules}));
 }
 
 TEST(AdapterRulesAre, RefusedWhereTheyMatchNothingOrCannotBe) {
@@ -252,6 +424,11 @@ TEST(AdapterRulesAre, RefusedWhereTheyMatchNothingOrCannotBe) {
           experts);
   refused({.rank = 4, .target_parameters = {"experts.down_proj"}}, {"target_parameters", "no experts"});
   refused({.rank = 4, .dropout = 0.1, .target_parameters = {"experts.down_proj"}}, {"adapter.dropout"}, experts);
+  refused({.rank = 4, .bias = AdapterBias::all}, {"adapter.bias is all", "no bias"});
+  refused({.rank = 4, .bias = AdapterBias::of_adapted, .targets = {"up_proj"}}, {"adapter.bias is lora_only"},
+          {.biases = true});
+  refused({.rank = 4, .dora = true, .target_parameters = {"experts.down_proj"}}, {"adapter.dora", "experts"}, experts);
+  refused({.rank = 4, .dora = true, .targets = {"down_proj"}}, {"adapter.dora", "experts"}, experts);
   refused({.rank = 4, .targets = {"down_proj"}, .target_parameters = {"experts.gate_up_proj"}}, {"one kind"}, experts);
   refused({.rank = 4, .targets = {"experts.1.down_proj"}}, {"equal", "without numbers"}, experts);
   refused({.rank = 4, .targets = {"q_proj"}, .exclude = {"q_proj"}}, {"nothing with an adapter"});

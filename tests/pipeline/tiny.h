@@ -37,6 +37,7 @@ struct Shape {
   std::string master = "fp32";
   bool dumps = false;  // gradients on the device can be read after a step
   int64_t alias_layers = 0;
+  bool biases = false;         // of attention
   int64_t experts = 0;         // in every layer but the second; each token uses 3
   bool experts_below = false;  // in the second layer too
   int64_t experts_per_record = 0;
@@ -64,6 +65,7 @@ inline ModelConfig model_config(const Shape& shape) {
                            {"initializer_range", 0.2},
                            {"max_position_embeddings", 64},
                            {"pad_token_id", shape.pad_id < 0 ? nlohmann::json() : nlohmann::json(shape.pad_id)},
+                           {"attention_bias", shape.biases},
                            {"tie_word_embeddings", shape.tied}};
   if (shape.experts > 0) {
     config.update({{"architectures", {"Qwen3MoeForCausalLM"}},
@@ -99,6 +101,10 @@ inline TrainConfig::Adapter adapter_keys(const AdapterRules& rules) {
           .target_parameters = rules.target_parameters,
           .exclude = rules.exclude,
           .rslora = rules.rslora,
+          .dora = rules.dora,
+          .bias = rules.bias == AdapterBias::all          ? "all"
+                  : rules.bias == AdapterBias::of_adapted ? "lora_only"
+                                                          : "none",
           .init = rules.init == AdapterInit::gaussian ? "gaussian" : "kaiming",
           .rank_pattern = rules.rank_pattern,
           .alpha_pattern = rules.alpha_pattern,
@@ -227,6 +233,7 @@ class Tiny {
       });
       piece.record->write_master(*piece.tensor, piece.begin, piece.count, values);
     });
+    init_magnitudes(trainer->records(), 2);
     return trainer;
   }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "megatrain/config/adapter_file.h"
 #include "megatrain/hub/hash.h"
@@ -80,6 +81,60 @@ TEST_F(AdapterRun, StoppedAfterAnyStepAndResumedItEndsTheSame) {
     EXPECT_EQ(run_training(c, {}).state_hash, expected) << "stopped after step " << step;
     EXPECT_EQ(weights_of(c.run_dir + "/model"), weights_of(straight.run_dir + "/model"));
   }
+}
+
+// Its magnitudes begin as norms of the weights only in a run that begins.
+TEST_F(AdapterRun, OfDoraStoppedAndResumedEndsTheSameAlsoOverItsFiles) {
+  const auto config_of = [&](const std::string& run, const char* base) {
+    TrainConfig c = config(run);
+    c.adapter.dora = true;
+    c.memory.base = base;
+    return c;
+  };
+  const TrainConfig straight = config_of("straight", "host");
+  const std::string expected = run_training(straight, {}).state_hash;
+  EXPECT_TRUE(read_adapter_file(straight.run_dir + "/model").settings.dora);
+  const ModelFiles files(straight.run_dir + "/model");
+  EXPECT_NE(files.find("base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector"), nullptr);
+  TrainConfig stopped = config_of("stopped", "files");
+  run_until(stopped, 2);
+  stopped.resume = true;
+  EXPECT_EQ(run_training(stopped, {}).state_hash, expected);
+  TrainConfig other = config_of("stopped", "files");
+  other.adapter.dora = false;
+  other.resume = true;
+  expect_error(ExitCode::bad_config, {"adapter"}, [&] { run_training(other, {}); });
+}
+
+// A checkpoint has the biases by their own names, and an export of it by those of PEFT.
+TEST_F(AdapterRun, TrainsBiasesAndExportsThemUnderTheNamesOfPeft) {
+  const std::string biased = in_repository("tests/parity/goldens/llama_bias/model");
+  const auto config_of = [&](const std::string& run) {
+    TrainConfig c = config(run);
+    c.model.path = biased;
+    c.adapter = {.rank = 2, .targets = {"q_proj", "down_proj"}, .bias = "all"};
+    return c;
+  };
+  const TrainConfig straight = config_of("straight");
+  const std::string expected = run_training(straight, {}).state_hash;
+  const ModelFiles files(straight.run_dir + "/model");
+  for (const char* name :
+       {"self_attn.q_proj.base_layer.bias", "self_attn.k_proj.bias", "mlp.down_proj.base_layer.bias"})
+    EXPECT_NE(files.find(std::string("base_model.model.model.layers.1.") + name), nullptr) << name;
+  EXPECT_EQ(read_adapter_file(straight.run_dir + "/model").settings.bias, "all");
+  EXPECT_NO_THROW(verify_model_of_run(straight.run_dir + "/model"));
+  TrainConfig c = config_of("stopped");
+  run_until(c, 2);
+  EXPECT_EQ(export_run(c.run_dir, directory_ / "out", {}).step, 2);
+  EXPECT_NE(ModelFiles(directory_ / "out").find("base_model.model.model.layers.0.self_attn.q_proj.base_layer.bias"),
+            nullptr);
+  TrainConfig further = config_of("further");
+  further.model.adapter = directory_ / "out";
+  further.adapter = read_adapter_file(directory_ / "out").settings;
+  EXPECT_NO_THROW(run_training(further, {}));
+  c.resume = true;
+  EXPECT_EQ(run_training(c, {}).state_hash, expected);
+  EXPECT_EQ(weights_of(c.run_dir + "/model"), weights_of(straight.run_dir + "/model"));
 }
 
 TEST_F(AdapterRun, WarnsOfALearningRateFarFromTheUsual) {
@@ -171,6 +226,17 @@ TEST_F(AdapterRun, TrainsExpertsOfARandomBaseThatIsPacked) {
   const RunResult whole = run_training(straight, {});
   TrainConfig stopped = config_of("stopped");
   run_until(stopped, 2);
+  // An export of a run or of its checkpoint has the layout of PEFT.
+  export_run(straight.run_dir, directory_ / "out", {});
+  EXPECT_EQ(weights_of(directory_ / "out"), weights_of(straight.run_dir + "/model"));
+  export_run(stopped.run_dir, directory_ / "out-2", {});
+  const auto names_in = [](const std::string& directory) {
+    const ModelFiles files(directory);
+    std::set<std::string> names;
+    for (const StoredTensor* tensor : files.tensors()) names.insert(tensor->name);
+    return names;
+  };
+  EXPECT_EQ(names_in(directory_ / "out-2"), names_in(straight.run_dir + "/model"));
   stopped.resume = true;
   EXPECT_EQ(run_training(stopped, {}).state_hash, whole.state_hash);
   const ModelFiles files(straight.run_dir + "/model");

@@ -270,7 +270,6 @@ inline std::vector<AxolotlRefused> axolotl_refused() {
       {"llama-2/lisa", with(axolotl_full(), {{"lisa_n_layers", "4"}, {"lisa_step_interval", "20"}}), "lisa_n_layers: 4",
        "LISA"},
       {"llama-2/gptq-lora", axolotl_lora({{"gptq", "true"}}), "gptq: true", "a quantised model (GPTQ)"},
-      {"a file for DoRA", axolotl_lora({{"peft_use_dora", "true"}}), "peft_use_dora: true", "DoRA"},
       {"a file for LoRA+", axolotl_lora({{"loraplus_lr_ratio", "16"}}), "loraplus_lr_ratio: 16", "LoRA+"},
       {"a file for LoftQ", axolotl_lora({{"peft", "{loftq_config: {loftq_bits: 4}}"}}), "peft: {…}", "LoftQ"},
       {"a file for ReLoRA", axolotl_lora({{"relora", "true"}, {"relora_cpu_offload", "true"}}), "relora: true",

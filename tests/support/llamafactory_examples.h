@@ -213,7 +213,6 @@ inline std::vector<RefusedExample> refused_examples() {
       {"extras/pissa/llama3_lora_sft", lora({{"pissa_init", "true"}, {"pissa_iter", "16"}, {"pissa_convert", "true"}}),
        "pissa_convert: true", "PiSSA"},
       {"extras/loraplus/llama3_lora_sft", lora({{"loraplus_lr_ratio", "16.0"}}), "loraplus_lr_ratio: 16.0", "LoRA+"},
-      {"a file for DoRA", lora({{"use_dora", "true"}}), "use_dora: true", "DoRA"},
       {"a file with two adapters", lora({{"adapter_name_or_path", "saves/a,saves/b"}}),
        "adapter_name_or_path: saves/a,saves/b", "several adapters"},
       {"a file with quantization_bit that trains all weights", with(supervised(), {{"quantization_bit", "4"}}),

@@ -29,6 +29,8 @@ ordered_json describe_settings(const TrainConfig::Adapter& a) {
           {"targets", a.targets},
           {"exclude", a.exclude},
           {"rslora", a.rslora},
+          {"dora", a.dora},
+          {"bias", a.bias},
           {"rank_pattern", numbers(a.rank_pattern)},
           {"alpha_pattern", numbers(a.alpha_pattern)},
           {"also_train", a.also_train}};
@@ -56,12 +58,13 @@ void print_adapter(const AdapterFile& file, const ordered_json& json, bool with_
   const TrainConfig::Adapter& a = file.settings;
   const ordered_json& weights = json.at("weights");
   const int64_t parameters = json.at("parameters").at("total").get<int64_t>();
-  row("adapter", fmt::format("{}, LoRA of rank {}, alpha {:g}{}", json.at("path").get<std::string>(), a.rank, a.alpha,
-                             a.rslora ? ", rsLoRA" : ""));
+  row("adapter", fmt::format("{}, {} of rank {}, alpha {:g}{}", json.at("path").get<std::string>(),
+                             a.dora ? "DoRA" : "LoRA", a.rank, a.alpha, a.rslora ? ", rsLoRA" : ""));
   row("base", file.base.empty() ? "not named" : file.base);
   row("targets", fmt::format("{}", fmt::join(a.targets, ", ")));
   if (!a.exclude.empty()) row("excluded", fmt::format("{}", fmt::join(a.exclude, ", ")));
   if (!a.also_train.empty()) row("trained whole", fmt::format("{}", fmt::join(a.also_train, ", ")));
+  if (a.bias != "none") row("biases", a.bias == "all" ? "all are trained" : "those of adapted modules are trained");
   row("parameters", fmt::format("{} ({})", parameters, format_count(parameters)));
   row("weights", fmt::format("{} in {} tensors", format_bytes(weights.at("bytes").get<int64_t>()),
                              weights.at("tensors").get<int64_t>()));

@@ -181,11 +181,10 @@ const ModelText& LoadedModel::add_adapter(const std::string& given) {
   if (!is_adapter_directory(directory))
     fail_input(fmt::format("{} is no adapter: it has no {}; give a PEFT directory", directory, kAdapterFile));
   const AdapterFile file = read_adapter_file(directory);
-  if (!file.settings.also_train.empty())
-    fail_input(
-        fmt::format("{}/{} has modules_to_save, which replace tensors of the base; serve this adapter alone: megatrain "
-                    "serve {}",
-                    directory, kAdapterFile, shell_word(directory)));
+  if (!file.settings.also_train.empty() || file.settings.bias != "none")
+    fail_input(fmt::format(
+        "{}/{} has {}, which replace tensors of the base; serve this adapter alone: megatrain serve {}", directory,
+        kAdapterFile, file.settings.also_train.empty() ? "biases" : "modules_to_save", shell_word(directory)));
   if (!is_base(file.base))
     log_warn(fmt::format("{}/{} names the base {}, and this one is {}", directory, kAdapterFile, file.base, base_));
   Choice& choice = choices_.emplace_back(Choice{.directory = directory,

@@ -99,14 +99,12 @@ class ConfigFields {
 AdapterFile read_adapter_file(const std::string& directory) {
   const ConfigFields fields(directory + "/" + kAdapterFile);
   if (fields.text("peft_type") != "LORA") fields.refuse("peft_type", "LORA, the only kind that megatrain does");
-  fields.refuse_if_given("use_dora", "DoRA is not supported");
   fields.refuse_if_given("fan_in_fan_out", "transposed weights are not supported");
   fields.refuse_if_given("layer_replication", "replicated layers are not supported");
   fields.refuse_if_given("layers_to_transform", "name the layers in target_modules instead");
   fields.refuse_if_given("trainable_token_indices", "adapters of single tokens are not supported yet");
   fields.refuse_if_given("lora_bias", "biases of adapters are not supported");
   fields.refuse_if_given("alora_invocation_tokens", "activated LoRA is not supported");
-  if (fields.given("bias") && fields.text("bias") != "none") fields.refuse("bias", "none");
   if (fields.given("task_type") && fields.text("task_type") != "CAUSAL_LM") fields.refuse("task_type", "CAUSAL_LM");
   const bool plain = !fields.given("init_lora_weights") || fields.at("init_lora_weights") == ordered_json(true) ||
                      fields.at("init_lora_weights") == ordered_json("gaussian") ||
@@ -131,6 +129,7 @@ AdapterFile read_adapter_file(const std::string& directory) {
                         "target_modules",
                         "target_parameters",
                         "task_type",
+                        "use_dora",
                         "use_rslora",
                         "auto_mapping"});
   AdapterFile file{.settings = {}, .base = fields.text("base_model_name_or_path")};
@@ -146,6 +145,10 @@ AdapterFile read_adapter_file(const std::string& directory) {
   if (!(adapter.dropout >= 0 && adapter.dropout <= kMostDropout))
     fields.refuse("lora_dropout", fmt::format("0 to {}", kMostDropout));
   adapter.rslora = fields.given("use_rslora");
+  adapter.dora = fields.given("use_dora");
+  if (fields.given("bias")) adapter.bias = fields.text("bias");
+  if (adapter.bias != "none" && adapter.bias != "all" && adapter.bias != "lora_only")
+    fields.refuse("bias", "none, all or lora_only");
   const std::vector<std::string> targets = fields.modules("target_modules");
   adapter.target_parameters = fields.modules("target_parameters");
   if (!targets.empty() || !adapter.target_parameters.empty()) adapter.targets = targets;

@@ -96,7 +96,9 @@ struct TrainConfig {
     std::vector<std::string> target_parameters;         // of all experts of a layer
     std::vector<std::string> exclude;
     bool rslora = false;
-    std::string init = "kaiming";                                             // kaiming | gaussian
+    bool dora = false;
+    std::string bias = "none";     // none | all | lora_only: the biases that are trained, too
+    std::string init = "kaiming";  // kaiming | gaussian
     std::vector<std::pair<std::string, double>> rank_pattern, alpha_pattern;  // by regular expressions of modules
     std::vector<std::string> also_train;                                      // names of modules trained whole
     bool operator==(const Adapter&) const = default;

@@ -63,7 +63,7 @@ std::string in_detail(const ConfigKey& key) {
 }
 
 std::string in_short(const ConfigKey& key) {
-  constexpr size_t kIndent = 24;
+  constexpr size_t kIndent = 28;
   const std::string value = key.write(TrainConfig{});
   std::string help = key.help;
   const bool said = help.find("Not given:") != std::string::npos;

@@ -121,6 +121,8 @@ constexpr IdleRule kRules[] = {
     {"adapter.target_parameters", no_adapter, "adapter.rank"},
     {"adapter.exclude", no_adapter, "adapter.rank"},
     {"adapter.rslora", no_adapter, "adapter.rank"},
+    {"adapter.dora", no_adapter, "adapter.rank"},
+    {"adapter.bias", no_adapter, "adapter.rank"},
     {"adapter.init", no_adapter, "adapter.rank"},
     {"adapter.init", loaded_adapter, "model.adapter"},
     {"adapter.rank_pattern", no_adapter, "adapter.rank"},

@@ -15,8 +15,8 @@ namespace megatrain {
 namespace {
 
 constexpr const char* kOfAdapterFile = "model.adapter has its own";
-constexpr const char* kFactorySettings[] = {"lora_rank",   "lora_alpha",        "lora_dropout",        "use_rslora",
-                                            "lora_target", "additional_target", "adapter_name_or_path"};
+constexpr const char* kFactorySettings[] = {"lora_rank", "lora_alpha",  "lora_dropout",      "use_rslora",
+                                            "use_dora",  "lora_target", "additional_target", "adapter_name_or_path"};
 constexpr const char* kAxolotlSettings[] = {"lora_r",
                                             "lora_alpha",
                                             "lora_dropout",
@@ -25,6 +25,7 @@ constexpr const char* kAxolotlSettings[] = {"lora_r",
                                             "lora_target_parameters",
                                             "lora_modules_to_save",
                                             "peft_use_rslora",
+                                            "peft_use_dora",
                                             "peft_init_lora_weights",
                                             "peft_layers_to_transform"};
 
@@ -155,6 +156,7 @@ void axolotl_settings(ForeignReader& r) {
   r.attempt([&] { axolotl_targets(r); });
   add_modules(r, "lora_target_parameters", "adapter.target_parameters");
   r.attempt([&] { add_flag(r, "peft_use_rslora", "adapter.rslora"); });
+  r.attempt([&] { add_flag(r, "peft_use_dora", "adapter.dora"); });
   r.attempt([&] { axolotl_init(r); });
   add_modules(r, "lora_modules_to_save", "adapter.also_train");
 }
@@ -184,6 +186,9 @@ void factory_settings(ForeignReader& r) {
     r.add("lora_target", "all", "adapter.targets", "all-linear");
   r.attempt([&] {
     if (stands("use_rslora")) add_flag(r, "use_rslora", "adapter.rslora");
+  });
+  r.attempt([&] {
+    if (stands("use_dora")) add_flag(r, "use_dora", "adapter.dora");
   });
   add_modules(r, "additional_target", "adapter.also_train");
 }

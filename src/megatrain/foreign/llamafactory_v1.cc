@@ -142,6 +142,7 @@ constexpr PeftEntry kPeftEntries[] = {{"r", "adapter.rank", true},
                                       {"lora_dropout", "adapter.dropout", true},
                                       {"target_modules", "adapter.targets", true},
                                       {"use_rslora", "adapter.rslora", false},
+                                      {"use_dora", "adapter.dora", false},
                                       {"modules_to_save", "adapter.also_train", false}};
 
 void add_peft_entry(ForeignReader& r, const std::string& name, const char* key, const nlohmann::json& value) {

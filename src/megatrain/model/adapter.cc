@@ -17,7 +17,8 @@ namespace megatrain {
 
 namespace {
 
-constexpr std::string_view kWeight = ".weight", kA = ".lora_A.weight", kB = ".lora_B.weight";
+constexpr std::string_view kWeight = ".weight", kA = ".lora_A.weight", kB = ".lora_B.weight",
+                           kMagnitude = ".lora_magnitude_vector";
 
 bool is_end_of(const std::string& end, const std::string& module) {
   return module == end || module.ends_with("." + end);
@@ -65,9 +66,7 @@ ModulePattern end_pattern(const std::string& text, const char* key) {
 bool is_expert(const TensorSpec& tensor) { return !tensor.parameter.name.empty() || !tensor.stored.name.empty(); }
 
 // Whether a tensor is the weight of an expert that is a module by itself, as files name it.
-bool is_expert_module(const TensorSpec& tensor) {
-  return !tensor.parameter.name.empty() && tensor.stored.name.empty();
-}
+bool is_expert_module(const TensorSpec& tensor) { return !tensor.parameter.name.empty() && tensor.stored.name.empty(); }
 
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
@@ -160,8 +159,8 @@ int64_t rank_of(const AdapterRules& rules, const Targets& targets, const std::st
                 int64_t cols) {
   const int64_t rank = targets.rank(module);
   if (!rules.from_file && rank > std::min(rows, cols))
-    fail_config(fmt::format("adapter: the rank of {} is {}, but its weight is {} x {}; expected at most {}", module, rank,
-                            rows, cols, std::min(rows, cols)));
+    fail_config(fmt::format("adapter: the rank of {} is {}, but its weight is {} x {}; expected at most {}", module,
+                            rank, rows, cols, std::min(rows, cols)));
   return rank;
 }
 
@@ -205,7 +204,7 @@ void add_fused_adapter(const AdapterRules& rules, const Targets& targets, const 
 // The adapters of an expert's modules that are parts of one operand, or of a block's.
 void add_module_adapters(const AdapterRules& rules, const Targets& targets, std::span<const TensorSpec> weights,
                          std::vector<TensorSpec>& to) {
-  std::vector<TensorSpec> outs;
+  std::vector<TensorSpec> outs, magnitudes;
   for (const TensorSpec& weight : weights) {
     const std::string module = module_of(weight.name);
     const int64_t rank = rank_of(rules, targets, module, weight.rows, weight.cols);
@@ -221,8 +220,15 @@ void add_module_adapters(const AdapterRules& rules, const Targets& targets, std:
                     .cols = rank,
                     .role = TensorRole::adapter_out,
                     .adapter = spec});
+    if (!rules.dora) continue;
+    magnitudes.push_back({.name = module + std::string(kMagnitude),
+                          .rows = 1,
+                          .cols = weight.rows,
+                          .role = TensorRole::adapter_magnitude,
+                          .adapter = spec});
   }
   to.insert(to.end(), outs.begin(), outs.end());
+  to.insert(to.end(), magnitudes.begin(), magnitudes.end());
 }
 
 // The matrices of an operand that have adapters of their own, as modules.
@@ -286,6 +292,10 @@ std::vector<std::vector<TensorSpec>> expert_adapter_tensors(const AdapterRules& 
                       index, module_of(module_of(expert.front().name)), last_part(module_of(expert.front().name))));
   }
   if (adapters.front().empty()) return {};
+  if (rules.dora)
+    fail_config(
+        "adapter.dora: adapters of experts have no magnitudes, as in PEFT; set it to false, or leave experts out of "
+        "adapter.targets and adapter.target_parameters");
   if (rules.dropout > 0)
     fail_config(
         "adapter.dropout: adapters of experts have no dropout, as in PEFT; set it to 0, or leave experts out of "
@@ -318,6 +328,7 @@ struct Names {
         }
       }
     }
+    for (const std::string& module : linear) others.erase(module);  // its bias was among them
   }
 
   template <class Matches>
@@ -372,9 +383,10 @@ void check_parameters(const AdapterRules& rules, const Names& names) {
   const Targets targets(rules);
   const auto module = std::ranges::find_if(names.experts, [&](const std::string& m) { return targets.has_expert(m); });
   if (!rules.target_parameters.empty() && module != names.experts.end())
-    fail_config(fmt::format("adapter.targets matches {}, and adapter.target_parameters names experts too: they have one "
-                            "kind of adapter; leave one out",
-                            *module));
+    fail_config(
+        fmt::format("adapter.targets matches {}, and adapter.target_parameters names experts too: they have one "
+                    "kind of adapter; leave one out",
+                    *module));
 }
 
 // What excludes nothing, and patterns for modules without an adapter, would be ignored.
@@ -395,11 +407,12 @@ void check_exclusions(const AdapterRules& rules, const Names& names) {
       const ModulePattern pattern = end_pattern(text, key);
       const auto matches = [&](const std::string& name) { return pattern.matches(name); };
       if (std::ranges::none_of(names.linear, [&](const std::string& m) { return targets.has(m) && matches(m); }) &&
-          std::ranges::none_of(names.experts, [&](const std::string& m) { return targets.has_expert(m) && matches(m); }) &&
+          std::ranges::none_of(names.experts,
+                               [&](const std::string& m) { return targets.has_expert(m) && matches(m); }) &&
           std::ranges::none_of(names.parameters,
                                [&](const std::string& p) { return targets.has_parameter(p) && matches(p); }))
-        fail_config(fmt::format("{}: '{}' matches no module that has an adapter; near it are {}", key, text,
-                                names.near(text)));
+        fail_config(
+            fmt::format("{}: '{}' matches no module that has an adapter; near it are {}", key, text, names.near(text)));
     }
   }
 }
@@ -438,12 +451,21 @@ void freeze_checked(std::vector<LayerLayout>& layouts, const AdapterRules& rules
     check_exclusions(rules, names);
   }
   check_also_train(rules, names, layouts, tied);
-  const TrainedWhole whole(rules);
-  bool adapted = false;
+  std::vector<const LayerLayout*> pointers;
+  for (const LayerLayout& layout : layouts) pointers.push_back(&layout);
+  const TrainedBeside beside(rules, pointers);
+  bool adapted = false, biased = false;
   for (LayerLayout& layout : layouts) {
     adapted = adapted || layout.is_adapter();
-    for (TensorSpec& tensor : layout.tensors) tensor.trainable = tensor.is_adapter() || whole.has(tensor);
+    for (TensorSpec& tensor : layout.tensors) {
+      tensor.trainable = tensor.is_adapter() || beside.has(tensor);
+      biased = biased || beside.has_bias(tensor);
+    }
   }
+  if (rules.bias != AdapterBias::none && !biased && !rules.from_file)
+    fail_config(rules.bias == AdapterBias::all
+                    ? "adapter.bias is all, but the model has no bias; leave it out"
+                    : "adapter.bias is lora_only, but no module with an adapter has a bias; leave it out");
   if (!adapted) fail_config("adapter.targets, adapter.exclude and adapter.also_train leave nothing with an adapter");
 }
 
@@ -463,17 +485,40 @@ bool TrainedWhole::has(const TensorSpec& tensor) const {
   }
 }
 
+std::set<std::string> adapted_modules(const std::vector<const LayerLayout*>& layouts) {
+  std::set<std::string> modules;
+  for (const LayerLayout* layout : layouts) {
+    if (adapts_experts(*layout)) continue;
+    for (const TensorSpec& tensor : layout->tensors) {
+      if (tensor.role == TensorRole::adapter_in) modules.insert(module_of(module_of(tensor.name)));
+    }
+  }
+  return modules;
+}
+
+bool TrainedBeside::has_bias(const TensorSpec& tensor) const {
+  if (bias_ == AdapterBias::none || tensor.role != TensorRole::bias || is_expert(tensor)) return false;
+  if (!tensor.name.ends_with(".bias")) return false;
+  return bias_ == AdapterBias::all || adapted_.contains(module_of(tensor.name));
+}
+
 void AdapterIndex::add(const LayerLayout& layout) {
   for (const TensorSpec& tensor : layout.tensors) {
-    if (tensor.is_adapter()) halves_[tensor.name] = &tensor;
+    if (tensor.is_adapter()) tensors_[tensor.name] = &tensor;
   }
 }
 
 AdapterPair AdapterIndex::of(const TensorSpec& weight) const {
+  const auto named = [&](const std::string& name) {
+    const auto found = tensors_.find(name);
+    return found == tensors_.end() ? nullptr : found->second;
+  };
   const auto find = [&](const std::string& module) {
-    const auto a = halves_.find(module + std::string(kA)), b = halves_.find(module + std::string(kB));
-    ensure((a == halves_.end()) == (b == halves_.end()), "an adapter has two halves");
-    return a == halves_.end() ? AdapterPair{} : AdapterPair{.a = a->second, .b = b->second};
+    const AdapterPair pair{.a = named(module + std::string(kA)),
+                           .b = named(module + std::string(kB)),
+                           .magnitude = named(module + std::string(kMagnitude))};
+    ensure((pair.a == nullptr) == (pair.b == nullptr), "an adapter has two halves");
+    return pair;
   };
   if (!weight.name.ends_with(kWeight)) return {};
   AdapterPair pair = find(module_of(weight.name));
@@ -488,7 +533,7 @@ bool adapts_experts(const LayerLayout& layout) {
 }
 
 void init_adapter(const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count, float* out) {
-  if (tensor.role == TensorRole::adapter_out) {
+  if (tensor.role != TensorRole::adapter_in) {
     std::fill(out, out + count, 0.0f);
     return;
   }

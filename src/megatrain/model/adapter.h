@@ -3,12 +3,19 @@
 //
 //   y = W x + s B (A dropout(x))      A: (r, in)   B: (out, r)   s = alpha / r, or alpha / sqrt(r) with rslora
 //
+// DoRA also trains a magnitude m for every row, which starts as the norm of the row of W:
+//
+//   y = W x + (g - 1) W d + g s B (A d)     d = dropout(x)   m, g: (out)   g = m / |W + s B A| by rows
+//
+// The norm is a constant for the gradients.
+//
 // The adapters of a layer are a record of their own, the last one of the layer; Linear computes them. Those of experts
 // are records before it, one for each record of experts; ExpertLinear computes them.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,6 +25,8 @@
 
 namespace megatrain {
 
+enum class AdapterBias : uint8_t { none, all, of_adapted };
+
 struct AdapterRules {
   static constexpr const char* kAllLinear = "all-linear";
 
@@ -25,6 +34,8 @@ struct AdapterRules {
   double alpha = 8;
   double dropout = 0;
   bool rslora = false;
+  bool dora = false;
+  AdapterBias bias = AdapterBias::none;  // biases of the base that are trained, too
   AdapterInit init = AdapterInit::kaiming;
   // Names of modules, or the ends of their names. One entry with any of \^$*+?()[]{}| is a regular expression for whole
   // names. kAllLinear: every matmul of a layer but routers and experts.
@@ -48,11 +59,11 @@ struct AdapterRules {
 std::string module_of(const std::string& tensor);
 
 // The adapters of a layer, from the tensors of its first record: for each of its matmuls the A halves, then the B
-// halves. Empty if none of them is a target.
+// halves, then the magnitudes. Empty if none of them is a target.
 std::vector<TensorSpec> adapter_tensors(const AdapterRules& rules, const std::vector<TensorSpec>& record);
 
-// The adapters of each expert of a layer, from the experts' tensors. Empty if none is a target. An expert has an adapter
-// for each of its modules; or one for its share of a parameter, in which gate and up share the first half.
+// The adapters of each expert of a layer, from the experts' tensors. Empty if none is a target. An expert has an
+// adapter for each of its modules; or one for its share of a parameter, in which gate and up share the first half.
 // Throws Error(bad_config) unless all experts have equal ones.
 std::vector<std::vector<TensorSpec>> expert_adapter_tensors(const AdapterRules& rules,
                                                             std::span<const std::vector<TensorSpec>> experts);
@@ -73,11 +84,30 @@ class TrainedWhole {
   std::vector<std::string> ends_;
 };
 
+// The modules of the layouts that have adapters, without experts.
+std::set<std::string> adapted_modules(const std::vector<const LayerLayout*>& layouts);
+
+// Which tensors of the base are trained beside the adapters: those of also_train, and biases. PEFT trains parameters
+// that it calls bias, so neither sinks nor the biases of experts.
+class TrainedBeside {
+ public:
+  TrainedBeside(const AdapterRules& rules, const std::vector<const LayerLayout*>& layouts)
+      : whole_(rules), bias_(rules.bias), adapted_(adapted_modules(layouts)) {}
+  bool has(const TensorSpec& tensor) const { return whole_.has(tensor) || has_bias(tensor); }
+  bool has_bias(const TensorSpec& tensor) const;
+
+ private:
+  TrainedWhole whole_;
+  AdapterBias bias_;
+  std::set<std::string> adapted_;
+};
+
 // The adapter of a weight: nullptr if it has none.
 struct AdapterPair {
   const TensorSpec* a = nullptr;
   const TensorSpec* b = nullptr;
-  int64_t first_row = 0;  // the row of b that belongs to the weight's first row
+  const TensorSpec* magnitude = nullptr;  // only with DoRA
+  int64_t first_row = 0;                  // the row of b that belongs to the weight's first row
 };
 
 // Finds the adapters of weights. The layouts must outlive it.
@@ -87,7 +117,7 @@ class AdapterIndex {
   AdapterPair of(const TensorSpec& weight) const;
 
  private:
-  std::map<std::string, const TensorSpec*> halves_;  // by name
+  std::map<std::string, const TensorSpec*> tensors_;  // by name
 };
 
 bool adapts_experts(const LayerLayout& layout);
@@ -99,7 +129,7 @@ const LayerLayout* adapters_among(const Layouts& layouts) {
 }
 
 // Fills elements [begin, begin + count) of an adapter's tensor with initial values. Element i depends only on the seed,
-// the tensor's name and i.
+// the tensor's name and i. Magnitudes are zero: they follow from the weights.
 void init_adapter(const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count, float* out);
 
 }  // namespace megatrain

@@ -5,6 +5,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/stochastic.h"
 #include "megatrain/model/adapter.h"
+#include "megatrain/model/linear_inner.h"
 
 namespace megatrain {
 
@@ -47,25 +48,45 @@ Linear::Linear(const LinearTensors& from, int weight, int bias)
 void Linear::find_adapters(const LinearTensors& from, int weight) {
   AdapterIndex index;
   index.add(*from.adapters);
-  int64_t begin = 0, first = 0;
+  int64_t begin = 0, first = 0, inner = 0;
   for (const TensorSpec* tensor : operand_tensors(from.record, weight)) {
     const AdapterPair pair = index.of(*tensor);
     if (pair.a && pair.first_row == 0) {
       const WeightOperand a = operand_of(*pair.a), b = operand_of(*pair.b);
       adapters_.push_back({.begin = begin,
                            .first = first,
+                           .inner = inner,
                            .a = a,
                            .b = b,
+                           .magnitude = pair.magnitude ? operand_of(*pair.magnitude) : WeightOperand{},
                            .scale = pair.b->adapter.scale,
                            .dropout = pair.b->adapter.dropout,
                            .name_hash = pair.a->name_hash()});
       if (all_a_.rows == 0) all_a_ = a;
       ensure(a.offset == all_a_.offset + first * a.cols, "the A halves of a weight's adapters lie back to back");
       first += a.rows;
+      inner += b.rows;
     }
     begin += tensor->rows;
   }
   all_a_.rows = first;
+  if (is_dora()) find_runs();
+}
+
+void Linear::find_runs() {
+  int64_t end = 0;
+  const auto plain_up_to = [&](int64_t begin) {
+    if (begin > end) runs_.push_back({.begin = end, .rows = begin - end, .inner = -1});
+  };
+  for (const Adapter& adapter : adapters_) {
+    plain_up_to(adapter.begin);
+    if (!runs_.empty() && runs_.back().inner >= 0)
+      runs_.back().rows += adapter.b.rows;
+    else
+      runs_.push_back({.begin = adapter.begin, .rows = adapter.b.rows, .inner = adapter.inner});
+    end = adapter.begin + adapter.b.rows;
+  }
+  plain_up_to(weight_.rows);
 }
 
 Linear::Linear(const WeightOperand& table)
@@ -87,45 +108,34 @@ Linear Linear::rows_at_start(int64_t count) const {
   return rows;
 }
 
-struct Linear::Inner {
-  View values;   // (T, R) x A^T
-  View grads;    // (T, R) the gradient of s (x A^T)
-  View dropped;  // (T, in) with dropout: the input of one adapter, or the gradient of one
-};
-
-namespace {
-
-// `inner`: the ranks of all adapters that read the same input, together.
-template <class Inner>
-void carve_inner_views(Carver& carver, Inner& views, DType dtype, int64_t rows, int64_t inner, int64_t in, bool drops) {
-  views.values = carver.view(dtype, rows, inner);
-  views.grads = carver.view(dtype, rows, inner);
-  if (drops) views.dropped = carver.view(dtype, rows, in);
-}
-
-}  // namespace
-
 int64_t adapter_scratch_bytes(const LayerLayout& adapters, int64_t rows) {
-  struct {
-    View values, grads, dropped;
-  } views;
-  int64_t most = 0, inner = 0;
+  int64_t most = 0;
+  LinearInner inner;
   int before = kNoOperand;
   for (const TensorSpec& tensor : adapters.tensors) {
-    if (tensor.role != TensorRole::adapter_in) continue;
-    inner = (tensor.operand == before ? inner : 0) + tensor.rows;
-    before = tensor.operand;
+    if (tensor.role == TensorRole::adapter_in) {
+      if (tensor.operand != before) inner = {};
+      before = tensor.operand;
+      inner.in = tensor.cols;
+      inner.ranks += tensor.rows;
+      inner.drops = tensor.adapter.dropout > 0;
+    }
+    if (tensor.role == TensorRole::adapter_magnitude) inner.out += tensor.cols;
     Carver carver(nullptr);
-    carve_inner_views(carver, views, tensor.dtype, rows, inner, tensor.cols, tensor.adapter.dropout > 0);
+    inner.carve(carver, tensor.dtype, rows);
     most = std::max(most, carver.bytes());
   }
   return most;
 }
 
 Linear::Inner Linear::carve_inner(const Binding& at, const View& x) const {
-  Inner inner;
   Carver carver(at.adapter.scratch);
-  carve_inner_views(carver, inner, x.dtype, x.rows, all_a_.rows, all_a_.cols, adapters_.front().dropout > 0);
+  Inner inner;
+  inner.ranks = all_a_.rows;
+  inner.in = all_a_.cols;
+  inner.out = is_dora() ? adapters_.back().inner + adapters_.back().b.rows : 0;
+  inner.drops = adapters_.front().dropout > 0;
+  inner.carve(carver, x.dtype, x.rows);
   return inner;
 }
 
@@ -149,6 +159,17 @@ View Linear::dropped(const Binding& at, const Adapter& adapter, const Inner& inn
                              .key = dropout_key(*at.adapter.random, adapter.name_hash),
                              .first_row = at.adapter.first_token});
   return inner.dropped;
+}
+
+// grad_x += the gradient of what dropped() read, from that of its result in inner.dropped
+void Linear::add_dropped_gradient(const Binding& at, const Adapter& adapter, const Inner& inner,
+                                  const View& grad_x) const {
+  at.ops.dropout(at.stream, {.x = inner.dropped,
+                             .out = grad_x,
+                             .rate = adapter.dropout,
+                             .key = dropout_key(*at.adapter.random, adapter.name_hash),
+                             .first_row = at.adapter.first_token,
+                             .accumulate = true});
 }
 
 // x A^T: one matmul for all adapters, unless each drops other elements of x.
@@ -179,6 +200,7 @@ void Linear::reduce_gradient(const Binding& at, const Inner& inner, const View& 
 }
 
 void Linear::forward(const Binding& at, const View& x, const View& residual, const View& out) const {
+  if (is_dora() && !drops(at)) return forward_dora(at, x, residual, out);
   at.ops.linear_forward(at.stream, {.x = x,
                                     .weight = weight_.weight(at.weights),
                                     .bias = bias_.weight(at.weights),
@@ -186,6 +208,7 @@ void Linear::forward(const Binding& at, const View& x, const View& residual, con
                                     .out = out,
                                     .scale = scale_});
   if (adapters_.empty()) return;
+  if (is_dora()) return forward_dropping(at, x, out);
   const Inner inner = carve_inner(at, x);
   reduce(at, inner, x);
   for (const Adapter& adapter : adapters_) {
@@ -200,12 +223,14 @@ void Linear::forward(const Binding& at, const View& x, const View& residual, con
 }
 
 void Linear::backward_input(const Binding& at, const View& grad_out, const View& grad_x, bool add) const {
+  if (is_dora() && !drops(at)) return backward_input_dora(at, grad_out, grad_x, add);
   at.ops.linear_backward_input(at.stream, {.grad_out = grad_out,
                                            .weight = weight_.weight(at.weights),
                                            .grad_x = grad_x,
                                            .accumulate = add,
                                            .scale = scale_});
   if (adapters_.empty()) return;
+  if (is_dora()) return backward_input_dropping(at, grad_out, grad_x);
   const Inner inner = carve_inner(at, grad_x);
   reduce_gradient(at, inner, grad_out);
   if (!drops(at)) {
@@ -218,16 +243,11 @@ void Linear::backward_input(const Binding& at, const View& grad_out, const View&
     at.ops.linear_backward_input(at.stream, {.grad_out = inner.grads.slice_cols(adapter.first, adapter.a.rows),
                                              .weight = adapter.a.weight(at.adapter.weights),
                                              .grad_x = inner.dropped});
-    at.ops.dropout(at.stream, {.x = inner.dropped,
-                               .out = grad_x,
-                               .rate = adapter.dropout,
-                               .key = dropout_key(*at.adapter.random, adapter.name_hash),
-                               .first_row = at.adapter.first_token,
-                               .accumulate = true});
+    add_dropped_gradient(at, adapter, inner, grad_x);
   }
 }
 
-void Linear::backward_weight(const Binding& at, const View& grad_out, const View& x) const {
+void Linear::weight_gradients(const Binding& at, const View& grad_out, const View& x) const {
   const auto gradient = [](float* slab, int64_t offset, int64_t rows, int64_t cols) {
     return offset < 0 ? View{} : matrix(slab + offset, DType::f32, rows, cols);
   };
@@ -240,7 +260,12 @@ void Linear::backward_weight(const Binding& at, const View& grad_out, const View
                                               .accumulate = at.accumulate,
                                               .scale = scale_});
   }
+}
+
+void Linear::backward_weight(const Binding& at, const View& grad_out, const View& x) const {
+  weight_gradients(at, grad_out, x);
   if (adapters_.empty() || !at.adapter.gradients) return;
+  if (is_dora()) return adapter_gradients_dora(at, grad_out, x);
   const Inner inner = carve_inner(at, x);
   reduce(at, inner, x);
   reduce_gradient(at, inner, grad_out);

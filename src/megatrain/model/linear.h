@@ -5,7 +5,13 @@
 //   out = scale (x weight^T + adapters(x)) + bias + residual       with a scale there is no bias
 //   adapter(x) = s (dropout(x) A^T) B^T, added to the rows of the weight's tensor that it adapts
 //
-//   x: (T, in)   out, residual: (T, out)   A: (r, in)   B: (rows of the tensor, r)
+// DoRA also has a factor g for every adapted row (adapter.h), which multiplies the sum of the two matmuls. Rows without
+// an adapter keep the first form.
+//
+//   out = scale g (x weight^T + adapter(x)) + bias + residual
+//   out = scale (x weight^T + (g - 1) d weight^T + g adapter(x)) + bias + residual     with dropout; d = dropout(x)
+//
+//   x: (T, in)   out, residual: (T, out)   A: (r, in)   B: (rows of the tensor, r)   g: (rows of the tensor)
 #pragma once
 
 #include <cstdint>
@@ -53,12 +59,13 @@ class Linear {
   // The fewest matmuls that compute all trained gradients: one if all of the weight's tensors are trained, none if all
   // are frozen.
   const std::vector<LinearGradient>& gradients() const { return gradients_; }
-  // The adapter of one of the weight's tensors, or of several. The A halves of all of them lie back to back and form one
-  // matrix.
+  // The adapter of one of the weight's tensors, or of several. The A halves of all of them lie back to back and form
+  // one matrix.
   struct Adapter {
     int64_t begin;  // the first row of the weight that it adds to: its first column in `out`
     int64_t first;  // its first column in x A^T
-    WeightOperand a, b;
+    int64_t inner;  // with DoRA, its first column among those of all adapters
+    WeightOperand a, b, magnitude;
     float scale;
     float dropout;
     uint64_t name_hash;
@@ -76,16 +83,36 @@ class Linear {
 
  private:
   struct Inner;  // what adapters compute between their halves
+  struct Run {   // consecutive rows of the weight that all have adapters, or none
+    int64_t begin, rows;
+    int64_t inner;  // the first column among those of all adapters; -1: without adapters
+  };
   void find_adapters(const LinearTensors& from, int weight);
+  void find_runs();
   bool drops(const Binding& at) const { return at.adapter.random && adapters_.front().dropout > 0; }
+  bool is_dora() const { return !adapters_.empty() && adapters_.front().magnitude.offset >= 0; }
   Inner carve_inner(const Binding& at, const View& x) const;
   View dropped(const Binding& at, const Adapter& adapter, const Inner& inner, const View& x) const;
+  void add_dropped_gradient(const Binding& at, const Adapter& adapter, const Inner& inner, const View& grad_x) const;
   void reduce(const Binding& at, const Inner& inner, const View& x) const;
   void reduce_gradient(const Binding& at, const Inner& inner, const View& grad_out) const;
+  void weight_gradients(const Binding& at, const View& grad_out, const View& x) const;
+
+  // With DoRA, in linear_dora.cc. "Inner columns" are those of all adapters, back to back.
+  void find_factors(const Binding& at, const Inner& inner, bool inverse) const;
+  View scaled(const Binding& at, const Inner& inner, const Adapter& adapter, const View& grad_out, float offset) const;
+  void add_adapter(const Binding& at, const Inner& inner, const Adapter& adapter, const View& to) const;
+  void reduce_scaled(const Binding& at, const Inner& inner, const Adapter& adapter, const View& scaled) const;
+  void forward_dora(const Binding& at, const View& x, const View& residual, const View& out) const;
+  void forward_dropping(const Binding& at, const View& x, const View& out) const;
+  void backward_input_dora(const Binding& at, const View& grad_out, const View& grad_x, bool add) const;
+  void backward_input_dropping(const Binding& at, const View& grad_out, const View& grad_x) const;
+  void adapter_gradients_dora(const Binding& at, const View& grad_out, const View& x) const;
 
   WeightOperand weight_, bias_;
   std::vector<LinearGradient> gradients_;
   std::vector<Adapter> adapters_;
+  std::vector<Run> runs_;  // of all rows; only with DoRA
   WeightOperand all_a_;
   float scale_ = 1;
 };

@@ -92,6 +92,13 @@ struct Text {
     return "rope " + shape(a.x) + part + mark(a.backward, " backward");
   }
   std::string operator()(const Dropout& a) const { return "dropout " + shape(a.x) + mark(a.accumulate, ", added"); }
+  std::string operator()(const DoraFactors& a) const {
+    return "dora factors " + shape(a.weight) + ", rank " + number(a.a.rows);
+  }
+  std::string operator()(const ScaleColumns& a) const {
+    return "scale columns " + shape(a.x) + mark(!a.times.empty(), " by elements") + mark(!a.bias.empty(), " + bias") +
+           mark(!a.residual.empty(), " + residual");
+  }
   std::string operator()(const GatedForward& a) const { return name_of(a.activation) + " " + shape(a.gate_up); }
   std::string operator()(const GatedBackward& a) const {
     return name_of(a.activation) + " backward " + shape(a.gate_up) + mark(!a.out.empty(), " and forward");
@@ -201,6 +208,8 @@ struct Bytes {
     return 2 * sum(a.x) * static_cast<double>(a.rotary_dim) / static_cast<double>(a.head_dim);
   }
   double operator()(const Dropout& a) const { return sum(a.x, a.out) + (a.accumulate ? sum(a.out) : 0); }
+  double operator()(const DoraFactors& a) const { return sum(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }
+  double operator()(const ScaleColumns& a) const { return sum(a.x, a.factors, a.times, a.bias, a.residual, a.out); }
   double operator()(const GatedForward& a) const { return sum(a.gate_up, a.out); }
   double operator()(const GatedBackward& a) const { return sum(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
   double operator()(const Route& a) const { return sum(a.logits) + lists(a.logits.rows * a.choices, 8); }

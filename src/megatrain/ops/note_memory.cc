@@ -49,6 +49,8 @@ class Placer {
     a.sin = floats(a.rotary_dim / 2);
   }
   void operator()(Dropout& a) { place(a.x, a.out); }
+  void operator()(DoraFactors& a) { place(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }
+  void operator()(ScaleColumns& a) { place(a.x, a.factors, a.times, a.bias, a.residual, a.out); }
   void operator()(GatedForward& a) { place(a.gate_up, a.out); }
   void operator()(GatedBackward& a) { place(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
   void operator()(Route& a) {

@@ -6,6 +6,7 @@
 
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/cross_entropy.h"
+#include "megatrain/ops/dora.h"
 #include "megatrain/ops/dropout.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/experts.h"
@@ -19,7 +20,7 @@ using OpNote =
     std::variant<LinearForward, LinearBackwardInput, LinearBackwardWeight, AttentionForward, AttentionBackward,
                  RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward, Route, RouteBackward, SortByExpert,
                  GatherRows, ExpertsForward, ExpertsBackwardInput, ExpertsBackwardWeight, ExpertsGated,
-                 ExpertsGatedBackward, CombineRows, CountExperts, CrossEntropy, Dropout>;
+                 ExpertsGatedBackward, CombineRows, CountExperts, CrossEntropy, Dropout, DoraFactors, ScaleColumns>;
 
 // Whether a backward pass makes this call only to recompute its inner activations. A descending CombineRows is the
 // backward's own. Its gather of gradient rows looks like one of activations, so it is counted as recomputation.

@@ -17,6 +17,8 @@ struct Caller {
   void operator()(const RmsNormBackward& args) const { ops.rmsnorm_backward(stream, args); }
   void operator()(const Rope& args) const { ops.rope(stream, args); }
   void operator()(const Dropout& args) const { ops.dropout(stream, args); }
+  void operator()(const DoraFactors& args) const { ops.dora_factors(stream, args); }
+  void operator()(const ScaleColumns& args) const { ops.scale_columns(stream, args); }
   void operator()(const GatedForward& args) const { ops.gated_forward(stream, args); }
   void operator()(const GatedBackward& args) const { ops.gated_backward(stream, args); }
   void operator()(const Route& args) const { ops.route(stream, args); }

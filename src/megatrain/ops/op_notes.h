@@ -29,6 +29,8 @@ class OpNotes final : public Ops {
   void attention_forward(Stream&, const AttentionForward& args) override { notes_.emplace_back(args); }
   void attention_backward(Stream&, const AttentionBackward& args) override { notes_.emplace_back(args); }
   void dropout(Stream&, const Dropout& args) override { notes_.emplace_back(args); }
+  void dora_factors(Stream&, const DoraFactors& args) override { notes_.emplace_back(args); }
+  void scale_columns(Stream&, const ScaleColumns& args) override { notes_.emplace_back(args); }
   void gated_forward(Stream&, const GatedForward& args) override { notes_.emplace_back(args); }
   void gated_backward(Stream&, const GatedBackward& args) override { notes_.emplace_back(args); }
   void route(Stream&, const Route& args) override { notes_.emplace_back(args); }

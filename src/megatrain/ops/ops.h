@@ -13,6 +13,7 @@
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/attention_cached.h"
 #include "megatrain/ops/cross_entropy.h"
+#include "megatrain/ops/dora.h"
 #include "megatrain/ops/dropout.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
@@ -74,6 +75,8 @@ class Ops {
   virtual void attention_backward(Stream&, const AttentionBackward&) = 0;
   virtual void attention_cached(Stream&, const CachedAttention&) = 0;
   virtual void dropout(Stream&, const Dropout&) = 0;
+  virtual void dora_factors(Stream&, const DoraFactors&) = 0;
+  virtual void scale_columns(Stream&, const ScaleColumns&) = 0;
   virtual void gated_forward(Stream&, const GatedForward&) = 0;
   virtual void gated_backward(Stream&, const GatedBackward&) = 0;
   virtual void route(Stream&, const Route&) = 0;

@@ -16,7 +16,6 @@
 #include "megatrain/model/model.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/run/checkpoints.h"
-#include "megatrain/store/pieces.h"
 #include "megatrain/train/adapter_files.h"
 #include "megatrain/train/setup.h"
 
@@ -29,7 +28,7 @@ namespace {
 // Where the newest adapters are.
 struct Newest {
   std::string from, file;
-  std::string prefix;  // of the tensors' names in the file
+  bool peft = false;  // the names in the file are those of PEFT
   int64_t step = 0;
 };
 
@@ -40,7 +39,7 @@ Newest newest_adapters(const RunFiles& run, const std::string& path) {
     if (run.hash && (checkpoints.empty() || checkpoints.back().first < run.hash->step)) {
       verify_run_model(run.path, *run.hash);
       const std::string model = run.path + "/model";
-      return {.from = model, .file = model, .prefix = kPeftPrefix, .step = run.hash->step};
+      return {.from = model, .file = model, .peft = true, .step = run.hash->step};
     }
     if (checkpoints.empty())
       fail_input(
@@ -49,7 +48,7 @@ Newest newest_adapters(const RunFiles& run, const std::string& path) {
   }
   const Checkpoint read = read_checkpoint(checkpoint);
   verify_checkpoint(read);
-  return {.from = checkpoint, .file = read.state_file(), .prefix = "", .step = read.step};
+  return {.from = checkpoint, .file = read.state_file(), .step = read.step};
 }
 
 }  // namespace
@@ -85,19 +84,23 @@ ExportedRun export_adapter_run(const RunFiles& run, const std::string& given, co
                         .source_directory = run.tokenizer_directory,
                         .adapter_json = adapter_config(rules, run.config.model.path, pointers)};
   if (!run.chat_template.empty()) request.chat_template = read_text_file(run.chat_template, kMaxTemplateBytes);
-  for (const TensorSpec* tensor : trained)
-    request.tensors.push_back({kPeftPrefix + tensor->name, DType::f32, tensor_shape(*tensor)});
+  const PeftNames names(pointers);
+  const std::vector<FileTensor> tensors = file_tensors(trained);
+  for (const FileTensor& tensor : tensors) request.tensors.push_back({names(tensor.name), DType::f32, tensor.shape});
+  const PartReader read = [&](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
+    if (!newest.peft) return read_as_f32(files.parameter(part.name, tensor_shape(part)), begin, count, values);
+    const StoredTensor& stored = files.parameter(names(file_name(part)), file_shape(part));
+    read_source({.values = &stored}, part, begin, count, values);
+  };
 
   log_info(fmt::format("writing the adapters of {}, step {}, to {}", newest.from, newest.step, out));
   NewOutput output(out);
   request.directory = output.path();
   ModelExport exported(std::move(request));
-  for (const TensorSpec* tensor : trained) {
-    const StoredTensor& stored = files.parameter(newest.prefix + tensor->name, tensor_shape(*tensor));
-    for (int64_t begin = 0; begin < tensor->elements(); begin += kPiece) {
-      std::vector<float> values(static_cast<size_t>(std::min(kPiece, tensor->elements() - begin)));
-      read_as_f32(stored, begin, std::ssize(values), values.data());
-      exported.write_f32(kPeftPrefix + tensor->name, begin, values.data(), std::ssize(values));
+  for (const FileTensor& tensor : tensors) {
+    for (const FilePiece& piece : cut_file_tensor(tensor)) {
+      const std::vector<std::byte> bytes = piece_bytes(piece, DType::f32, read);
+      exported.write(names(tensor.name), piece.begin * dtype_bytes(DType::f32), bytes.data(), std::ssize(bytes));
     }
   }
   files.check_whole();

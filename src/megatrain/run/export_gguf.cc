@@ -54,6 +54,16 @@ ExportedGguf export_adapter(const std::string& directory, const std::string& out
         fmt::format("{}/{} has modules_to_save, which a GGUF adapter cannot hold; merge it with its base ('megatrain "
                     "merge') and export that",
                     directory, kAdapterFile));
+  if (file.settings.dora)
+    fail_input(
+        fmt::format("{}/{} has use_dora, which llama.cpp's adapters do not have; merge it with its base ('megatrain "
+                    "merge') and export that",
+                    directory, kAdapterFile));
+  if (file.settings.bias != "none")
+    fail_input(
+        fmt::format("{}/{} has bias: {}, and a GGUF adapter cannot hold biases; merge it with its base ('megatrain "
+                    "merge') and export that",
+                    directory, kAdapterFile, file.settings.bias));
   const ModelConfig model = base_config(directory, file);
   const AdapterRules rules = adapter_rules(file.settings, true);
   const std::vector<LayerLayout> layouts = model_layouts(model, DType::f32, {.adapter = rules});
@@ -61,10 +71,10 @@ ExportedGguf export_adapter(const std::string& directory, const std::string& out
       .path = out, .type = type, .name = name_of(directory), .model = model, .alpha = rules.alpha, .halves = {}};
   for (const LayerLayout& layout : layouts) {
     if (adapts_experts(layout))
-      fail_input(
-          fmt::format("{}/{} has adapters of experts, which are not written as GGUF; merge it with its base ('megatrain "
-                      "merge') and export that",
-                      directory, kAdapterFile));
+      fail_input(fmt::format(
+          "{}/{} has adapters of experts, which are not written as GGUF; merge it with its base ('megatrain "
+          "merge') and export that",
+          directory, kAdapterFile));
     for (const TensorSpec& tensor : layout.tensors) {
       if (tensor.is_adapter()) request.halves.push_back(&tensor);
     }

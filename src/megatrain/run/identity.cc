@@ -72,8 +72,8 @@ std::string base_fingerprint(const std::string& path, int threads) {
 
 std::string adapter_text(const TrainConfig::Adapter& a) {
   if (a.rank == 0) return "";
-  const auto& [rank, alpha, dropout, targets, target_parameters, exclude, rslora, init, rank_pattern, alpha_pattern,
-               also_train] = a;
+  const auto& [rank, alpha, dropout, targets, target_parameters, exclude, rslora, dora, bias, init, rank_pattern,
+               alpha_pattern, also_train] = a;
   const auto sorted = [](std::vector<std::string> names) {  // their order means nothing
     std::sort(names.begin(), names.end());
     return names;
@@ -89,6 +89,8 @@ std::string adapter_text(const TrainConfig::Adapter& a) {
                            {"alpha_pattern", alpha_pattern},
                            {"also_train", sorted(also_train)}};
   // Older checkpoints lack newer settings, so these are written only when set.
+  if (dora) settings["dora"] = true;
+  if (bias != "none") settings["bias"] = bias;
   if (!target_parameters.empty()) settings["target_parameters"] = sorted(target_parameters);
   return settings.dump();
 }

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -30,10 +33,24 @@ class Additions {
       : rules_(adapter_rules(read_adapter_file(directory).settings, true)),
         layouts_(model_layouts(model, DType::f32, {.adapter = rules_})),
         values_(read_adapter(directory, rules_, layouts_)) {
-    for (const LayerLayout& layout : layouts_) halves_.add(layout);
+    for (const LayerLayout& layout : layouts_) tensors_.add(layout);
   }
 
-  bool adds_to(const TensorSpec& tensor) const { return halves_.of(tensor).a != nullptr; }
+  // With DoRA, what each row of the sums is multiplied by. `base` reads the base's weights.
+  void find_factors(const std::vector<const TensorSpec*>& weights, const PartReader& base, int threads) {
+    std::vector<std::pair<const TensorSpec*, std::vector<float>*>> wanted;
+    for (const TensorSpec* weight : weights) {
+      if (tensors_.of(*weight).magnitude) wanted.emplace_back(weight, &factors_[weight->name]);
+    }
+    WorkProgress progress("measuring the rows of the weights", std::ssize(wanted));
+    parallel_for(threads, std::ssize(wanted), [&](int64_t i) {
+      const auto& [weight, factors] = wanted[static_cast<size_t>(i)];
+      *factors = factors_of(*weight, base);
+      progress.add(1);
+    });
+  }
+
+  bool adds_to(const TensorSpec& tensor) const { return tensors_.of(tensor).a != nullptr; }
   bool replaces(const TensorSpec& tensor) const { return values_.contains(tensor.name); }
 
   void read(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
@@ -42,7 +59,15 @@ class Additions {
   }
 
   void add(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
-    const AdapterPair pair = halves_.of(tensor);
+    add_halves(tensor, begin, count, out);
+    if (const auto factors = factors_.find(tensor.name); factors != factors_.end()) {
+      for (int64_t i = 0; i < count; ++i) out[i] *= factors->second[static_cast<size_t>((begin + i) / tensor.cols)];
+    }
+  }
+
+ private:
+  void add_halves(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
+    const AdapterPair pair = tensors_.of(tensor);
     const TensorSpec& second = *pair.b;
     const std::vector<float>& b = values_.at(second.name);
     const std::vector<float>& a = values_.at(pair.a->name);
@@ -60,11 +85,25 @@ class Additions {
     }
   }
 
- private:
+  std::vector<float> factors_of(const TensorSpec& weight, const PartReader& base) const {
+    std::vector<float> factors = values_.at(tensors_.of(weight).magnitude->name);
+    std::vector<float> row(static_cast<size_t>(weight.cols));
+    for (int64_t r = 0; r < weight.rows; ++r) {
+      base(weight, r * weight.cols, weight.cols, row.data());
+      add_halves(weight, r * weight.cols, weight.cols, row.data());
+      double squares = 0;
+      for (const float value : row) squares += static_cast<double>(value) * value;
+      const float norm = static_cast<float>(std::sqrt(squares));
+      factors[static_cast<size_t>(r)] = norm > 0 ? factors[static_cast<size_t>(r)] / norm : 0.0f;
+    }
+    return factors;
+  }
+
   AdapterRules rules_;
   std::vector<LayerLayout> layouts_;
   AdapterValues values_;
-  AdapterIndex halves_;
+  AdapterIndex tensors_;
+  std::map<std::string, std::vector<float>> factors_;  // by the weight's name
 };
 
 }  // namespace
@@ -73,7 +112,7 @@ MergedModel merge_adapter(const std::string& base, const std::string& adapter, c
                           std::optional<DType> type, int threads) {
   refuse_existing_output(out);
   const ExportSource source(base, true);
-  const Additions additions(adapter, source.model);
+  Additions additions(adapter, source.model);
 
   ExportRequest request{.directory = {}, .config_json = {}, .source_directory = source.tokenizer_directory};
   const std::vector<FileTensor> tensors = file_tensors(source.tensors());
@@ -93,6 +132,7 @@ MergedModel merge_adapter(const std::string& base, const std::string& adapter, c
   ModelExport merged(std::move(request));
   std::atomic<int64_t> adapted = 0, still = 0;
   const PartReader of_base = source.reader();
+  additions.find_factors(source.tensors(), of_base, threads);
   const auto reader_for = [&](DType stored) {
     return [&, stored](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
       if (additions.replaces(part)) return additions.read(part, begin, count, values);

@@ -27,8 +27,8 @@ namespace megatrain {
 inline constexpr int64_t kTensorAlign = 128;  // elements
 
 // What a tensor is to its layer. Its shape in files, initial values and weight decay follow from this.
-// The two halves of a LoRA adapter have roles of their own: no file of the model has them.
-enum class TensorRole : uint8_t { matrix, embedding, norm, bias, adapter_in, adapter_out };
+// The two halves of a LoRA adapter and the magnitudes of DoRA have roles of their own: no file of the model has them.
+enum class TensorRole : uint8_t { matrix, embedding, norm, bias, adapter_in, adapter_out, adapter_magnitude };
 
 enum class AdapterInit : uint8_t {
   kaiming,   // A uniform between -1 / sqrt(in) and 1 / sqrt(in), B zero
@@ -81,12 +81,12 @@ struct TensorSpec {
   // Which part of its record this belongs to, ascending: an expert. The gradient norm sums each part separately, so it
   // does not depend on how many parts a record holds.
   int64_t part = 0;
-  Stored stored = {};         // how files hold it
+  Stored stored = {};  // how files hold it
   ExpertParameter parameter = {};
   DType dtype = DType::bf16;  // the weights that stream
   DType master = DType::f32;  // what updates work on; equal to `dtype`: results are rounded to it
   bool trainable = true;      // false: frozen
-  AdapterSpec adapter = {};   // only for the halves of an adapter
+  AdapterSpec adapter = {};   // only for the tensors of an adapter
   bool exact = false;         // frozen, and `dtype` holds its values: the master's low bits are zero and not stored
   WeightPacking packing = WeightPacking::none;  // for a frozen tensor: how its source stores it
   int64_t offset = 0;                           // elements from the start of the layer's weights; set by make_layout
@@ -96,9 +96,13 @@ struct TensorSpec {
   int64_t packed_offset = -1;  // bytes from the start of a packed record's stored form; set by make_layout
 
   int64_t elements() const { return rows * cols; }
-  bool is_vector() const { return role == TensorRole::norm || role == TensorRole::bias; }  // (cols), not (rows, cols)
+  bool is_vector() const {  // (cols), not (rows, cols)
+    return role == TensorRole::norm || role == TensorRole::bias || role == TensorRole::adapter_magnitude;
+  }
   bool decays() const { return !is_vector(); }
-  bool is_adapter() const { return role == TensorRole::adapter_in || role == TensorRole::adapter_out; }
+  bool is_adapter() const {
+    return role == TensorRole::adapter_in || role == TensorRole::adapter_out || role == TensorRole::adapter_magnitude;
+  }
   bool has_low_bits() const { return master != dtype && !exact; }
 
   // Moment blocks, which share a scale, restart after this many elements: every row in an embedding.

@@ -34,16 +34,10 @@ json modules_json(const std::vector<std::string>& modules) {
 }
 
 // What all-linear stands for: the last parts of the modules' names, or whole names where those would name others too.
-json adapted_modules(const std::vector<const LayerLayout*>& layouts) {
-  std::set<std::string> adapted, ends;
-  for (const LayerLayout* layout : layouts) {
-    for (const TensorSpec& tensor : layout->tensors) {
-      if (tensor.role != TensorRole::adapter_in || adapts_experts(*layout)) continue;
-      const std::string module = module_of(module_of(tensor.name));
-      adapted.insert(module);
-      ends.insert(module.substr(module.rfind('.') + 1));
-    }
-  }
+json linear_modules(const std::vector<const LayerLayout*>& layouts) {
+  const std::set<std::string> adapted = adapted_modules(layouts);
+  std::set<std::string> ends;
+  for (const std::string& module : adapted) ends.insert(module.substr(module.rfind('.') + 1));
   for (const LayerLayout* layout : layouts) {
     for (const TensorSpec& tensor : layout->tensors) {
       const std::string module = module_of(tensor.name);
@@ -65,18 +59,18 @@ ordered_json numbers_json(const std::vector<std::pair<std::string, double>>& num
 // The tensors that a PEFT directory of these adapters holds.
 std::vector<const TensorSpec*> adapter_file_tensors(const AdapterRules& rules,
                                                     const std::vector<const LayerLayout*>& layouts) {
-  const TrainedWhole whole(rules);
+  const TrainedBeside beside(rules, layouts);
   std::vector<const TensorSpec*> tensors;
   for (const LayerLayout* layout : layouts) {
     for (const TensorSpec& tensor : layout->tensors) {
-      if (tensor.is_adapter() || whole.has(tensor)) tensors.push_back(&tensor);
+      if (tensor.is_adapter() || beside.has(tensor)) tensors.push_back(&tensor);
     }
   }
   return tensors;
 }
 
-// The larger tensor of experts' halves with the roles of the two exchanged: the first half is for the outputs, the second
-// for the inputs. See Stored for the layout.
+// The larger tensor of experts' halves with the roles of the two exchanged: the first half is for the outputs, the
+// second for the inputs. See Stored for the layout.
 std::string other_file_name(const TensorSpec& tensor) {
   const std::string& name = file_name(tensor);
   const bool first = tensor.role == TensorRole::adapter_in;
@@ -97,10 +91,13 @@ std::vector<int64_t> exchanged_shape(const TensorSpec& tensor) {
 // first half is always for the inputs, as in a module's adapter.
 class AdapterWeights {
  public:
-  AdapterWeights(const std::string& directory, const std::vector<const TensorSpec*>& tensors)
-      : files_(directory + "/adapter_model.safetensors"), exchanged_(has_exchanged(directory, tensors)) {
+  AdapterWeights(const std::string& directory, const std::vector<const TensorSpec*>& tensors, PeftNames names)
+      : files_(directory + "/adapter_model.safetensors"),
+        names_(std::move(names)),
+        exchanged_(has_exchanged(directory, tensors)) {
     std::set<std::string> known;
-    for (const TensorSpec* tensor : tensors) known.insert(stored(*tensor).name);  // throws if it is missing or different
+    for (const TensorSpec* tensor : tensors)
+      known.insert(stored(*tensor).name);  // throws if it is missing or different
     for (const StoredTensor* stored : files_.tensors()) {
       if (!known.contains(stored->name))
         fail_input(
@@ -133,7 +130,7 @@ class AdapterWeights {
 
   const StoredTensor& stored(const TensorSpec& tensor) const {
     return is_exchanged(tensor) ? files_.parameter(kPeftPrefix + other_file_name(tensor), exchanged_shape(tensor))
-                                : files_.parameter(kPeftPrefix + file_name(tensor), file_shape(tensor));
+                                : files_.parameter(names_(file_name(tensor)), file_shape(tensor));
   }
 
   static int64_t exchanged_place(const TensorSpec& tensor, int64_t element) {
@@ -167,14 +164,15 @@ class AdapterWeights {
       if (text.starts_with("0.18.")) return !either->stored.transposed;
       return text.starts_with("0.19.");
     }
-    log_warn(
-        fmt::format("{}: {} fits in two ways: its first half is for the inputs, or for the outputs as PEFT had it up to "
-                    "0.19. The first is taken; \"peft_version\": \"0.18.0\" in {} says otherwise",
-                    files_.path(), file_name(*either), config));
+    log_warn(fmt::format(
+        "{}: {} fits in two ways: its first half is for the inputs, or for the outputs as PEFT had it up to "
+        "0.19. The first is taken; \"peft_version\": \"0.18.0\" in {} says otherwise",
+        files_.path(), file_name(*either), config));
     return false;
   }
 
   ModelFiles files_;
+  PeftNames names_;
   bool exchanged_;
 };
 
@@ -190,13 +188,21 @@ std::vector<const TensorSpec*> trained_tensors(const std::vector<LayerRecord>& r
 
 }  // namespace
 
+std::string PeftNames::operator()(const std::string& name) const {
+  constexpr std::string_view kBias = ".bias";
+  const bool wrapped = name.ends_with(kBias) && adapted_.contains(module_of(name));
+  return kPeftPrefix + (wrapped ? module_of(name) + ".base_layer.bias" : name);
+}
+
 std::string adapter_config(const AdapterRules& rules, const std::string& base,
                            const std::vector<const LayerLayout*>& layouts) {
   const bool all = rules.targets == std::vector<std::string>{AdapterRules::kAllLinear};
   const ordered_json config = {
       {"alpha_pattern", numbers_json(rules.alpha_pattern)},
       {"base_model_name_or_path", base.empty() ? json() : json(base)},
-      {"bias", "none"},
+      {"bias", rules.bias == AdapterBias::all          ? "all"
+               : rules.bias == AdapterBias::of_adapted ? "lora_only"
+                                                       : "none"},
       {"exclude_modules", modules_json(rules.exclude)},
       {"fan_in_fan_out", false},
       {"inference_mode", true},
@@ -207,10 +213,12 @@ std::string adapter_config(const AdapterRules& rules, const std::string& base,
       {"peft_type", "LORA"},
       {"r", rules.rank},
       {"rank_pattern", numbers_json(rules.rank_pattern)},
-      {"target_modules", rules.targets.empty() ? json() : all ? adapted_modules(layouts) : modules_json(rules.targets)},
+      {"target_modules", rules.targets.empty() ? json()
+                         : all                 ? linear_modules(layouts)
+                                               : modules_json(rules.targets)},
       {"target_parameters", rules.target_parameters.empty() ? json() : json(rules.target_parameters)},
       {"task_type", "CAUSAL_LM"},
-      {"use_dora", false},
+      {"use_dora", rules.dora},
       {"use_rslora", rules.rslora}};
   return json_text(config, 2) + "\n";
 }
@@ -218,8 +226,10 @@ std::string adapter_config(const AdapterRules& rules, const std::string& base,
 StateHash export_adapter(const std::string& directory, const ExportTexts& texts, const std::string& config,
                          const std::vector<LayerRecord>& records, int threads) {
   ExportRequest request{.directory = directory, .source_directory = texts.source_directory, .adapter_json = config};
+  std::vector<const LayerLayout*> layouts;
+  for (const LayerRecord& record : records) layouts.push_back(&record.layout());
   return export_tensors(
-      std::move(request), trained_tensors(records), kPeftPrefix, [](const TensorSpec&) { return DType::f32; },
+      std::move(request), trained_tensors(records), PeftNames(layouts), [](const TensorSpec&) { return DType::f32; },
       texts.ready, records, threads);
 }
 
@@ -228,7 +238,7 @@ AdapterValues read_adapter(const std::string& directory, const AdapterRules& rul
   std::vector<const LayerLayout*> pointers;
   for (const LayerLayout& layout : layouts) pointers.push_back(&layout);
   const std::vector<const TensorSpec*> tensors = adapter_file_tensors(rules, pointers);
-  const AdapterWeights files(directory, tensors);
+  const AdapterWeights files(directory, tensors, PeftNames(pointers));
   AdapterValues values;
   for (const TensorSpec* tensor : tensors) {
     std::vector<float>& into = values[tensor->name];
@@ -244,7 +254,7 @@ void load_adapter(const std::string& directory, const AdapterRules& rules, std::
   std::vector<const LayerLayout*> layouts;
   for (const LayerRecord& record : records) layouts.push_back(&record.layout());
   const std::vector<const TensorSpec*> tensors = adapter_file_tensors(rules, layouts);
-  const AdapterWeights files(directory, tensors);
+  const AdapterWeights files(directory, tensors, PeftNames(layouts));
   const std::set<const TensorSpec*> wanted(tensors.begin(), tensors.end());
   for_pieces(records, threads, "loading the adapter", [&](const TensorPiece& piece, float* scratch) {
     if (!wanted.contains(piece.tensor)) return;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,17 @@
 namespace megatrain {
 
 inline constexpr const char* kPeftPrefix = "base_model.model.";  // of a tensor's name in a PEFT directory
+
+// What PEFT calls the tensors of adapters, and those of the base that are trained beside them, by their names in the
+// base's files. The bias of a module with an adapter is that of its base layer.
+class PeftNames {
+ public:
+  explicit PeftNames(const std::vector<const LayerLayout*>& layouts) : adapted_(adapted_modules(layouts)) {}
+  std::string operator()(const std::string& name) const;
+
+ private:
+  std::set<std::string> adapted_;
+};
 
 // adapter_config.json. `base` is the name or directory of the model that the adapters belong to; empty: it has none.
 std::string adapter_config(const AdapterRules& rules, const std::string& base,

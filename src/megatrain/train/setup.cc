@@ -97,6 +97,10 @@ AdapterRules adapter_rules(const TrainConfig::Adapter& a, bool from_file) {
           .alpha = a.alpha,
           .dropout = a.dropout,
           .rslora = a.rslora,
+          .dora = a.dora,
+          .bias = a.bias == "all"         ? AdapterBias::all
+                  : a.bias == "lora_only" ? AdapterBias::of_adapted
+                                          : AdapterBias::none,
           .init = a.init == "gaussian" ? AdapterInit::gaussian : AdapterInit::kaiming,
           .targets = a.targets,
           .target_parameters = a.target_parameters,

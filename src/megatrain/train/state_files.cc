@@ -1,11 +1,13 @@
 #include "megatrain/train/state_files.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
 #include <fmt/format.h>
 
+#include "megatrain/base/bf16.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/finite.h"
 #include "megatrain/base/number_text.h"
@@ -13,6 +15,7 @@
 #include "megatrain/hub/export.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/hub/safetensors_writer.h"
+#include "megatrain/model/adapter.h"
 #include "megatrain/model/model.h"
 #include "megatrain/store/pieces.h"
 
@@ -153,12 +156,75 @@ bool has_adapters(const std::vector<LayerRecord>& records) {
   return std::ranges::any_of(records, [](const LayerRecord& record) { return record.layout().is_adapter(); });
 }
 
+namespace {
+
+struct Magnitudes {
+  LayerRecord* adapters;
+  const TensorSpec* tensor;
+  const LayerRecord* base;
+  const TensorSpec* weight;
+};
+
+// Those of all modules, with the weights that they belong to.
+std::vector<Magnitudes> magnitudes_in(std::vector<LayerRecord>& records) {
+  AdapterIndex index;
+  std::map<const TensorSpec*, LayerRecord*> record_of;
+  for (LayerRecord& record : records) {
+    if (!record.layout().is_adapter()) continue;
+    index.add(record.layout());
+    for (const TensorSpec& tensor : record.layout().tensors) record_of[&tensor] = &record;
+  }
+  std::vector<Magnitudes> list;
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      const TensorSpec* magnitude = tensor.is_adapter() ? nullptr : index.of(tensor).magnitude;
+      if (magnitude) list.push_back({record_of.at(magnitude), magnitude, &record, &tensor});
+    }
+  }
+  return list;
+}
+
+// Norms of rows, each summed in fp64 from first to last column.
+std::vector<float> row_norms(const LayerRecord& record, const TensorSpec& weight) {
+  const int64_t cols = weight.cols, at_once = std::max<int64_t>(1, kPiece / cols), element = dtype_bytes(weight.dtype);
+  std::vector<float> norms;
+  std::vector<std::byte> stored(static_cast<size_t>(std::min(at_once, weight.rows) * cols * element));
+  const auto value = [&](int64_t i) {
+    if (weight.dtype == DType::f32) return reinterpret_cast<const float*>(stored.data())[i];
+    return to_float(reinterpret_cast<const bf16*>(stored.data())[i]);
+  };
+  for (int64_t row = 0; row < weight.rows; row += at_once) {
+    const int64_t rows = std::min(at_once, weight.rows - row);
+    record.read_weights((weight.offset + row * cols) * element, rows * cols * element, stored.data());
+    for (int64_t r = 0; r < rows; ++r) {
+      double squares = 0;
+      for (int64_t i = r * cols; i < (r + 1) * cols; ++i) squares += static_cast<double>(value(i)) * value(i);
+      norms.push_back(static_cast<float>(std::sqrt(squares)));
+    }
+  }
+  return norms;
+}
+
+}  // namespace
+
+void init_magnitudes(std::vector<LayerRecord>& records, int threads) {
+  const std::vector<Magnitudes> all = magnitudes_in(records);
+  WorkProgress progress("measuring the rows of the weights", std::ssize(all));
+  parallel_for(threads, std::ssize(all), [&](int64_t i) {
+    const Magnitudes& each = all[static_cast<size_t>(i)];
+    const std::vector<float> norms = row_norms(*each.base, *each.weight);
+    each.adapters->write_master(*each.tensor, 0, std::ssize(norms), norms.data());
+    progress.add(1);
+  });
+}
+
 void init_adapters(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
   for_pieces(records, threads, "drawing the adapters", [&](const TensorPiece& piece, float* scratch) {
     if (!piece.tensor->is_adapter()) return;
     init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
     piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
   });
+  init_magnitudes(records, threads);
 }
 
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
@@ -166,9 +232,11 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
     init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
     piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
   });
+  init_magnitudes(records, threads);
 }
 
-StateHash export_tensors(ExportRequest request, const std::vector<const TensorSpec*>& specs, const std::string& prefix,
+StateHash export_tensors(ExportRequest request, const std::vector<const TensorSpec*>& specs,
+                         const std::function<std::string(const std::string&)>& name,
                          const std::function<DType(const TensorSpec&)>& type, const ExportReady& ready,
                          const std::vector<LayerRecord>& records, int threads) {
   std::map<const TensorSpec*, const LayerRecord*> record_of;
@@ -177,11 +245,11 @@ StateHash export_tensors(ExportRequest request, const std::vector<const TensorSp
   }
   const std::vector<FileTensor> tensors = file_tensors(specs);
   const auto type_of = [&](const FileTensor& tensor) { return type(*tensor.parts.front()); };
-  const auto name_of = [&](const FilePiece& piece) { return prefix + piece.tensor->name; };
+  const auto name_of = [&](const FilePiece& piece) { return name(piece.tensor->name); };
   std::map<std::string, std::vector<FilePiece>> by_name;
   for (const FileTensor& tensor : tensors) {
-    request.tensors.push_back({prefix + tensor.name, type_of(tensor), tensor.shape});
-    by_name[tensor.name] = cut_file_tensor(tensor);
+    request.tensors.push_back({name(tensor.name), type_of(tensor), tensor.shape});
+    by_name[request.tensors.back().name] = cut_file_tensor(tensor);
   }
   std::vector<FilePiece> pieces;
   for (const auto& [name, cut] : by_name) pieces.insert(pieces.end(), cut.begin(), cut.end());
@@ -210,8 +278,8 @@ StateHash export_model(const std::string& directory, const ExportTexts& texts, c
   ExportRequest request{
       .directory = directory, .config_json = texts.config_json, .source_directory = texts.source_directory};
   return export_tensors(
-      std::move(request), specs, "", [&](const TensorSpec& t) { return types.at(t.name); }, texts.ready, records,
-      threads);
+      std::move(request), specs, [](const std::string& name) { return name; },
+      [&](const TensorSpec& t) { return types.at(t.name); }, texts.ready, records, threads);
 }
 
 std::vector<TensorDeclaration> stored_tensors(const std::vector<LayerRecord>& records) {

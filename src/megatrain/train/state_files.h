@@ -20,7 +20,11 @@ namespace megatrain {
 // Whether the model has adapters. Then a state holds only what is trained.
 bool has_adapters(const std::vector<LayerRecord>& records);
 
-// Fills the adapters alone with their initial values.
+// Sets the magnitudes of DoRA to the norms of the weights' rows, as the weights compute. The bits depend on the weights
+// alone.
+void init_magnitudes(std::vector<LayerRecord>& records, int threads);
+
+// Fills the adapters alone with their initial values. With DoRA the weights must be there.
 void init_adapters(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
 
 // The family's random initialisation, adapters included.
@@ -37,11 +41,12 @@ struct ExportTexts {
 StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
                        const std::vector<LayerRecord>& records, int threads);
 
-// Writes these tensors of the records into a directory, each under its name behind `prefix` and in the dtype that
+// Writes these tensors of the records into a directory, each under what `name` makes of its name and in the dtype that
 // `type` gives it. Returns the hash of its contents, equal to hash_directory().
 StateHash export_tensors(ExportRequest request, const std::vector<const TensorSpec*>& tensors,
-                         const std::string& prefix, const std::function<DType(const TensorSpec&)>& type,
-                         const ExportReady& ready, const std::vector<LayerRecord>& records, int threads);
+                         const std::function<std::string(const std::string&)>& name,
+                         const std::function<DType(const TensorSpec&)>& type, const ExportReady& ready,
+                         const std::vector<LayerRecord>& records, int threads);
 
 // Writes NAME (the master weights) and, for trained tensors, NAME.exp_avg and NAME.exp_avg_sq. When this returns the
 // file's hash, the file is durable under `path`. The hash is over the values, so it is the same for both forms:

@@ -26,6 +26,8 @@ void attention_forward(const Context& context, const AttentionForward& args);
 void attention_backward(const Context& context, const AttentionBackward& args);
 void attention_cached(const Context& context, const CachedAttention& args);
 void dropout(const Context& context, const Dropout& args);
+void dora_factors(const Context& context, const DoraFactors& args);
+void scale_columns(const Context& context, const ScaleColumns& args);
 void gated_forward(const Context& context, const GatedForward& args);
 void gated_backward(const Context& context, const GatedBackward& args);
 void route(const Context& context, const Route& args);

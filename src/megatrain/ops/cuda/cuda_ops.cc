@@ -92,6 +92,8 @@ class CudaOps final : public Ops {
   void attention_cached(Stream& stream, const CachedAttention& args) override { launch(args, native_stream(stream)); }
 
   void dropout(Stream& stream, const Dropout& args) override { launch(args, native_stream(stream)); }
+  void dora_factors(Stream& stream, const DoraFactors& args) override { launch(args, native_stream(stream)); }
+  void scale_columns(Stream& stream, const ScaleColumns& args) override { launch(args, native_stream(stream)); }
   void gated_forward(Stream& stream, const GatedForward& args) override { launch(args, native_stream(stream)); }
   void gated_backward(Stream& stream, const GatedBackward& args) override { launch(args, native_stream(stream)); }
 

@@ -13,6 +13,7 @@
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/cuda/attention_graph.h"
+#include "megatrain/ops/dora.h"
 #include "megatrain/ops/dropout.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
@@ -43,6 +44,10 @@ void launch(const GatedBackward& args, cudaStream_t stream);
 
 // dropout.cu
 void launch(const Dropout& args, cudaStream_t stream);
+
+// dora.cu
+void launch(const DoraFactors& args, cudaStream_t stream);
+void launch(const ScaleColumns& args, cudaStream_t stream);
 
 // cross_entropy.cu
 void launch(const CrossEntropy& args, cudaStream_t stream);
