@@ -61,10 +61,10 @@ ExportedGguf export_adapter(const std::string& directory, const std::string& out
       .path = out, .type = type, .name = name_of(directory), .model = model, .alpha = rules.alpha, .halves = {}};
   for (const LayerLayout& layout : layouts) {
     if (adapts_experts(layout))
-      fail_input(
-          fmt::format("{}/{} has adapters of experts, which are not written as GGUF; merge it with its base ('megatrain "
-                      "merge') and export that",
-                      directory, kAdapterFile));
+      fail_input(fmt::format(
+          "{}/{} has adapters of experts, which are not written as GGUF; merge it with its base ('megatrain "
+          "merge') and export that",
+          directory, kAdapterFile));
     for (const TensorSpec& tensor : layout.tensors) {
       if (tensor.is_adapter()) request.halves.push_back(&tensor);
     }
@@ -96,7 +96,8 @@ ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufTy
                            : fmt::format("writing {} of step {} to {}", source.from, source.step, out));
   const GgufReport report = write_gguf(
       {.path = out, .type = type, .name = name_of(source.from), .model = source.model, .tensors = source.tensors()},
-      text, source.reader(), [&](const TensorSpec& tensor) { source.release(tensor); });
+      text, source.reader(type == GgufType::f32 ? DType::f32 : DType::bf16),
+      [&](const TensorSpec& tensor) { source.release(tensor); });
   return {source.from, source.step, report};
 }
 

@@ -81,7 +81,7 @@ struct TensorSpec {
   // Which part of its record this belongs to, ascending: an expert. The gradient norm sums each part separately, so it
   // does not depend on how many parts a record holds.
   int64_t part = 0;
-  Stored stored = {};         // how files hold it
+  Stored stored = {};  // how files hold it
   ExpertParameter parameter = {};
   DType dtype = DType::bf16;  // the weights that stream
   DType master = DType::f32;  // what updates work on; equal to `dtype`: results are rounded to it
@@ -109,8 +109,10 @@ struct TensorSpec {
 
   int64_t packed_bytes() const {  // in the stored form of a packed record
     return packing == WeightPacking::none ? elements() * dtype_bytes(dtype)
-                                          : megatrain::packed_bytes(packing, elements());
+                                          : megatrain::packed_bytes(packing, rows, cols);
   }
+  // Where a packed tensor's scales begin, in bytes from the start of its record's stored form.
+  int64_t scales_offset() const { return packed_offset + packed_scales_at(packing, rows, cols); }
 
   uint64_t name_hash() const;  // gives each tensor its own stream of random numbers
 };

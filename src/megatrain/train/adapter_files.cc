@@ -75,8 +75,8 @@ std::vector<const TensorSpec*> adapter_file_tensors(const AdapterRules& rules,
   return tensors;
 }
 
-// The larger tensor of experts' halves with the roles of the two exchanged: the first half is for the outputs, the second
-// for the inputs. See Stored for the layout.
+// The larger tensor of experts' halves with the roles of the two exchanged: the first half is for the outputs, the
+// second for the inputs. See Stored for the layout.
 std::string other_file_name(const TensorSpec& tensor) {
   const std::string& name = file_name(tensor);
   const bool first = tensor.role == TensorRole::adapter_in;
@@ -100,7 +100,8 @@ class AdapterWeights {
   AdapterWeights(const std::string& directory, const std::vector<const TensorSpec*>& tensors)
       : files_(directory + "/adapter_model.safetensors"), exchanged_(has_exchanged(directory, tensors)) {
     std::set<std::string> known;
-    for (const TensorSpec* tensor : tensors) known.insert(stored(*tensor).name);  // throws if it is missing or different
+    for (const TensorSpec* tensor : tensors)
+      known.insert(stored(*tensor).name);  // throws if it is missing or different
     for (const StoredTensor* stored : files_.tensors()) {
       if (!known.contains(stored->name))
         fail_input(
@@ -115,7 +116,7 @@ class AdapterWeights {
     if (is_exchanged(tensor)) {
       for (int64_t i = 0; i < count; ++i) read_as_f32(from, exchanged_place(tensor, begin + i), 1, out + i);
     } else {
-      read_source({.values = &from}, tensor, begin, count, out);
+      read_source({.values = &from}, tensor, DType::f32, begin, count, out);
     }
     const int64_t at = first_not_finite(out, count);
     if (at >= 0)
@@ -167,10 +168,10 @@ class AdapterWeights {
       if (text.starts_with("0.18.")) return !either->stored.transposed;
       return text.starts_with("0.19.");
     }
-    log_warn(
-        fmt::format("{}: {} fits in two ways: its first half is for the inputs, or for the outputs as PEFT had it up to "
-                    "0.19. The first is taken; \"peft_version\": \"0.18.0\" in {} says otherwise",
-                    files_.path(), file_name(*either), config));
+    log_warn(fmt::format(
+        "{}: {} fits in two ways: its first half is for the inputs, or for the outputs as PEFT had it up to "
+        "0.19. The first is taken; \"peft_version\": \"0.18.0\" in {} says otherwise",
+        files_.path(), file_name(*either), config));
     return false;
   }
 
@@ -207,7 +208,9 @@ std::string adapter_config(const AdapterRules& rules, const std::string& base,
       {"peft_type", "LORA"},
       {"r", rules.rank},
       {"rank_pattern", numbers_json(rules.rank_pattern)},
-      {"target_modules", rules.targets.empty() ? json() : all ? adapted_modules(layouts) : modules_json(rules.targets)},
+      {"target_modules", rules.targets.empty() ? json()
+                         : all                 ? adapted_modules(layouts)
+                                               : modules_json(rules.targets)},
       {"target_parameters", rules.target_parameters.empty() ? json() : json(rules.target_parameters)},
       {"task_type", "CAUSAL_LM"},
       {"use_dora", false},
