@@ -42,7 +42,7 @@ TEST(Inspect, OfAModelCountsWhatItsFilesHold) {
 }
 
 TEST(Inspect, OfAModelWithExpertsCountsThemApart) {
-  for (const char* name : {"gpt_oss_mxfp4", "qwen3_moe_dense", "mixtral"}) {
+  for (const char* name : {"gpt_oss_mxfp4", "qwen3_moe_dense", "mixtral", "qwen3_moe_fp8"}) {
     const json told = inspected(golden(name) + "/model");
     EXPECT_EQ(told.at("supported"), true) << name;
     EXPECT_EQ(told.at("problems"), json::array());

@@ -23,7 +23,8 @@ MODELS = HERE.parent / "parity" / "goldens"
 NAMES = ["llama_bias", "llama_head64", "llama_linear", "llama_llama3", "llama_mha", "llama_packed", "llama_yarn",
          "mistral_packed", "mistral_window", "qwen2_tied", "qwen2_window", "qwen2_yarn", "qwen3_norm", "qwen3_window",
          "qwen3_yarn", "phi3_window", "phi3_long", "phi3_packed", "gemma3_local", "gemma3_scaled",
-         "qwen3_moe", "qwen3_moe_dense", "mixtral", "gpt_oss", "granite_tied", "granite_packed"]
+         "qwen3_moe", "qwen3_moe_dense", "mixtral", "gpt_oss", "granite_tied", "granite_packed",
+         "qwen3_moe_fp8"]
 PROMPT_TOKENS = [1, 5, 17, 40]
 NEW_TOKENS = 48
 MARGIN = 1e-4
@@ -51,6 +52,7 @@ def greedy(model, prompt):
 def make_case(name, rng):
     model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float32,
                                                  attn_implementation="eager", experts_implementation="eager").eval()
+    model = model.float()  # of fp8 only the dequantised weights are
     vocab, answers = model.config.vocab_size, []
     for count in PROMPT_TOKENS:
         while True:

@@ -30,7 +30,7 @@ struct Golden {
     for (const TensorSpec* spec : specs) {
       if (spec->name != name) continue;
       std::vector<float> values(static_cast<size_t>(spec->elements()));
-      read_source(find_source(files, *spec), *spec, 0, spec->elements(), values.data());
+      read_source(find_source(files, *spec), *spec, DType::f32, 0, spec->elements(), values.data());
       return values;
     }
     ADD_FAILURE() << "no tensor " << name;
@@ -41,7 +41,7 @@ struct Golden {
     const TemporaryDirectory directory;
     const ModelText text = text_of(directory, "qwen");
     const auto read = [&](const TensorSpec& part, int64_t begin, int64_t count, float* out) {
-      read_source(find_source(files, part), part, begin, count, out);
+      read_source(find_source(files, part), part, DType::f32, begin, count, out);
     };
     int64_t done = 0;
     const GgufReport report = write_gguf({directory / "model.gguf", type, "golden", model, specs}, text, read,

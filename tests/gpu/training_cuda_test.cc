@@ -50,7 +50,7 @@ TEST(CudaAdapters, TrainUnderEveryRandomPlanToOneStateHash) {
   for (const tiny::AdapterCase& c : tiny::adapter_cases()) tiny::expect_one_hash_with_adapters(c, "cuda", 4, 3);
 }
 
-TEST(CudaPacked, FrozenExpertsGiveTheHashOfUnpackedOnesUnderEveryPlan) {
+TEST(CudaPacked, FrozenWeightsGiveTheHashOfUnpackedOnesUnderEveryPlan) {
   tiny::expect_packed_as_unpacked("cuda", 12, 3);
 }
 

@@ -82,7 +82,8 @@ class BothWays {
 
 TEST(BaseFiles, HoldWhatLoadingGivesForEveryFormOfTensors) {
   int64_t packed = 0;
-  for (const char* golden : {"llama_mha", "phi3_packed", "gpt_oss", "gpt_oss_mxfp4", "qwen3_moe", "gemma3_local"}) {
+  for (const char* golden : {"llama_mha", "phi3_packed", "gpt_oss", "gpt_oss_mxfp4", "qwen3_moe", "gemma3_local",
+                             "qwen3_fp8", "qwen3_moe_fp8"}) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
       for (const int64_t group : {0, 3}) {
         SCOPED_TRACE(std::string(golden) + " in " + dtype_name(dtype));

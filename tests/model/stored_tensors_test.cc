@@ -204,7 +204,7 @@ TEST_P(Pieces, OfAnySizeReadAndWriteTheSame) {
     for (const auto& [begin, count] :
          {std::pair<int64_t, int64_t>{0, kPiece}, {kPiece, spec.elements() - kPiece}, {12345, 3}, {999, 2002}}) {
       std::vector<float> found(static_cast<size_t>(count));
-      read_source(source, spec, begin, count, found.data());
+      read_source(source, spec, DType::f32, begin, count, found.data());
       for (int64_t i = begin; i < begin + count; ++i) {
         const int64_t row = 2 * (i / kHidden) + spec.stored.first_row, col = i % kHidden;
         const int64_t at = transposed ? col * 2 * kFf + row : row * kHidden + col;
@@ -219,7 +219,7 @@ TEST_P(Pieces, OfAnySizeReadAndWriteTheSame) {
   ASSERT_EQ(tensors.size(), 1u);
   EXPECT_EQ(tensors[0].shape, shape);
   const PartReader read = [&](const TensorSpec& part, int64_t begin, int64_t count, float* out) {
-    read_source(find_source(files, part), part, begin, count, out);
+    read_source(find_source(files, part), part, DType::f32, begin, count, out);
   };
   for (const FilePiece& piece : cut_file_tensor(tensors[0])) {
     const std::vector<std::byte> bytes = piece_bytes(piece, type, read);

@@ -129,7 +129,7 @@ TEST_P(AdapterGolden, MergedWeightsAreThoseOfPeftAndTheOthersTheBases) {
     }
   }
   for (const auto& [tensor, values] : found) {
-    if (!base.contains(tensor)) continue;  // as the base's, but not in MXFP4
+    if (!base.contains(tensor)) continue;  // as the base's, but not in MXFP4 or fp8
     if (adapted.contains(tensor)) {
       EXPECT_NE(values, base.at(tensor)) << tensor;
     } else if (!may_change.contains(tensor)) {

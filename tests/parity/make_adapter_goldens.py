@@ -82,6 +82,12 @@ CASES = [
                 "granite_tied", {"rank": 2, "alpha": 24}, clip=0.035),
     AdapterCase("qwen3_moe", "Qwen3-MoE: attention only, three shards", "qwen3_moe",
                 {"rank": 4, "alpha": 8, "targets": ATTENTION}, clip=0.243),
+    AdapterCase("qwen3_fp8", "Qwen3 on a base in fp8", "qwen3_fp8", {"rank": 3, "alpha": 6}, clip=7.5,
+                merged=["layers.0.self_attn.q_proj", "layers.0.mlp.down_proj", "layers.1.self_attn.k_proj"]),
+    AdapterCase("qwen3_moe_fp8", "Qwen3-MoE on a base in fp8: attention and experts", "qwen3_moe_fp8",
+                {"rank": 2, "alpha": 4, "targets": ATTENTION, "target_parameters": [GATE_UP, DOWN]}, clip=0.25,
+                merged=["layers.0.mlp.experts.gate_up_proj", "layers.1.mlp.experts.down_proj",
+                        "layers.0.self_attn.k_proj"]),
     AdapterCase("gpt_oss", "gpt-oss: all-linear is attention only; biases, sinks", "gpt_oss", {"rank": 3, "alpha": 6},
                 clip=0.198),
     AdapterCase("mixtral", "Mixtral: attention only, shuffled order", "mixtral",
@@ -338,6 +344,8 @@ def make(case, out):
         shutil.rmtree(directory)
     directory.mkdir(parents=True)
     base, data = case.base_case, base_goldens.data_of(case.base_case)
+    if base.fp8:
+        base_goldens.write_plain_of_fp8(case.model)
     check_all_linear(case)
     write_adapter(case, directory / "adapter")
 
@@ -352,6 +360,7 @@ def make(case, out):
     logits = logits_of(case, data, adapted, FLOAT64)
     check_merge(case, data, directory, logits)
     merged = merged_of(case, directory, FLOAT32).state_dict()
+    base_goldens.remove_plain(case.model)
     modules = [name.removesuffix(".lora_A.weight") for name in exact["final"] if name.endswith(".lora_A.weight")]
     merged = {ours: value for name in merged_names(case, modules) for ours, value in as_in_files(base, merged, name)}
 

@@ -37,7 +37,8 @@ STEPS = 10
 TORCH_LIMIT = 5e-6     # relative error of the float32 run; half of what the parity test allows
 COSINE_LIMIT = 0.9995  # of the bfloat16 run's gradients; the parity test asks for 0.999
 ROUTE_MARGIN = 0.03    # between the last chosen logit and the first that is not, of the step's spread of logits
-SIZE_LIMIT = 9_600_000  # bytes of all goldens together
+FP8_BLOCK = 128         # rows and columns under one scale
+SIZE_LIMIT = 10_000_000  # bytes of all goldens together
 
 
 @dataclass
@@ -61,6 +62,7 @@ class Case:
     spare_tokens: int = 0          # after the last whole sequence, not used
     freeze: list = field(default_factory=list)  # patterns of the parameters with requires_grad False
     mxfp4: bool = False            # the experts' weights are stored in MXFP4
+    fp8: bool = False              # the layers' matrices are stored in block-scaled fp8
     idle: list = field(default_factory=list)    # experts that no token chooses
     aux_loss: float = 0.0          # coefficients of the router's losses
     z_loss: float = 0.0
@@ -268,6 +270,22 @@ CASES = [
                sliding_window=9, layer_types=["full_attention", "sliding_attention"], attention_bias=False,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=32, batch=8, saved_config=True, idle=[0, 3]),
+    Case("qwen3_fp8", "Qwen3 as released in fp8: matrices of one block and of two of which one is partial, tied", "qwen3",
+         shape(130, 2, 1, 12, 32, tied=True, head_dim=12, attention_bias=False, rope_theta=1000000.0,
+               quantization_config={"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                                    "weight_block_size": [128, 128], "modules_to_not_convert": [
+                                        "lm_head", "model.layers.1.self_attn.k_proj",
+                                        *(f"model.layers.{layer}.{norm}" for layer in range(2)
+                                          for norm in ("input_layernorm", "post_attention_layernorm"))]}),
+         seq_len=32, batch=8, clip=4.0, fp8=True),
+    Case("qwen3_moe_fp8", "Qwen3-MoE as released in fp8: top 2 of 4 experts, each matrix in tensors of its own", "qwen3_moe",
+         shape(24, 4, 2, 24, 48, head_dim=6, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=10,
+               norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=10000.0,
+               quantization_config={"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                                    "weight_block_size": [128, 128],
+                                    "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate",
+                                                               "model.layers.1.mlp.gate"]}),
+         seq_len=32, batch=8, clip=0.7, fp8=True),
     Case("long_llama", "8K tokens in one document, yarn RoPE, GQA 2", "llama",
          shape(16, 2, 1, 24, 64, head_dim=8, max_position_embeddings=8192,
                rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
@@ -395,6 +413,58 @@ def quantised(tensors, rng):
     return stored, plain
 
 
+def spread_scales(scales, shape):
+    return scales.repeat_interleave(FP8_BLOCK, 0).repeat_interleave(FP8_BLOCK, 1)[:shape[0], :shape[1]]
+
+
+def in_fp8(case, tensors):
+    """The layers' matrices as files in block-scaled fp8 hold them."""
+    stored = {}
+    exceptions = case.config["quantization_config"]["modules_to_not_convert"]
+    for name, tensor in tensors.items():
+        module = name.removesuffix(".weight")
+        if tensor.dim() < 2 or not name.startswith("model.layers.") or module in exceptions:
+            stored[name] = tensor
+            continue
+        rows, cols = tensor.shape
+        padded = torch.zeros(-(-rows // FP8_BLOCK) * FP8_BLOCK, -(-cols // FP8_BLOCK) * FP8_BLOCK)
+        padded[:rows, :cols] = tensor
+        blocks = padded.view(padded.shape[0] // FP8_BLOCK, FP8_BLOCK, -1, FP8_BLOCK)
+        scales = blocks.abs().amax(dim=(1, 3)) / torch.finfo(torch.float8_e4m3fn).max
+        codes = (tensor.to(FLOAT32) / spread_scales(scales, tensor.shape)).to(torch.float8_e4m3fn)
+        stored |= {name: codes, name + "_scale_inv": scales}
+    return stored
+
+
+def write_plain_of_fp8(directory):
+    """What a directory in block-scaled fp8 means in float32: the product of number and scale, rounded once. A bfloat16
+    model rounds that once more. transformers' Fp8Dequantize computes it so, too, but takes the size of the blocks from
+    the shape of the scales, so it is wrong where a last block is partial; its readers for a GPU are not."""
+    files = load_file(directory / "model.safetensors")
+    plain = {name: tensor.to(FLOAT32) for name, tensor in files.items() if not name.endswith("_scale_inv")}
+    for name, tensor in plain.items():
+        if name + "_scale_inv" in files:
+            tensor *= spread_scales(files[name + "_scale_inv"], tensor.shape)
+    remove_plain(directory)
+    write_plain(directory, plain)
+
+
+def remove_plain(directory):
+    shutil.rmtree(plain_directory(directory), ignore_errors=True)
+
+
+def check_fp8(case, directory):
+    """transformers' own reader gives the same values where no matrix has more than one block in a direction."""
+    files = load_file(directory / "model.safetensors")
+    if any(max(tensor.shape) > 1 for name, tensor in files.items() if name.endswith("_scale_inv")):
+        return
+    plain = load_model(directory, FLOAT32).state_dict()
+    for dtype in (FLOAT32, torch.bfloat16):
+        model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype)
+        for name, tensor in model.state_dict().items():
+            assert torch.equal(tensor.to(dtype), plain[name].to(dtype)), (case.name, name)  # others stay bfloat16
+
+
 def write_model(case, directory, rng):
     directory.mkdir(parents=True)
     write_config(case, directory)
@@ -410,6 +480,8 @@ def write_model(case, directory, rng):
         write_plain(directory, plain)
     elif case.family in EXPERT_FAMILIES and case.family != "gpt_oss":
         tensors = {name: tensor.contiguous() for name, tensor in own_tensors(case, tensors).items()}
+    if case.fp8:
+        tensors = in_fp8(case, tensors)
     if case.extra_tensors:
         for layer in range(config.num_hidden_layers):
             size = case.config["hidden_size"] // case.config["num_attention_heads"]
@@ -417,6 +489,9 @@ def write_model(case, directory, rng):
                 10000.0 ** (-torch.arange(0, size, 2, dtype=FLOAT64) / size)).to(FLOAT32)
     if case.shards == 1:
         save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+        if case.fp8:
+            write_plain_of_fp8(directory)
+            check_fp8(case, directory)
         return
     names, weight_map = list(tensors), {}
     for shard in range(case.shards):
@@ -716,7 +791,7 @@ def make(case, out):
     check_rope(case, load_model(directory / "model", FLOAT32))
     if case.family in EXPERT_FAMILIES:
         check_routes(case, load_model(directory / "model", FLOAT64))
-    shutil.rmtree(plain_directory(directory / "model"), ignore_errors=True)
+    remove_plain(directory / "model")
 
     agreement = agreement_of(case, case.name, exact, single, half)
     save_file(narrow(exact["grads"]), directory / "grads.safetensors")

@@ -82,6 +82,7 @@ inline Tensors read_tensors(const std::string& path) {
   Tensors tensors;
   const ModelFiles files(path);
   for (const StoredTensor* stored : files.tensors()) {
+    if (!parameter_type(stored->dtype)) continue;  // a matrix in fp8
     std::vector<float>& values = tensors[stored->name];
     values.resize(static_cast<size_t>(stored->elements()));
     read_as_f32(*stored, 0, stored->elements(), values.data());

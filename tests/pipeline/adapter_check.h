@@ -78,7 +78,16 @@ inline const std::vector<AdapterCase>& adapter_cases() {
        {.layers = 4, .biases = true, .experts = 6}},
       {"beside_packed_experts",
        {.rank = 4, .alpha = 8},
-       {.layers = 4, .experts = 6, .experts_per_record = 3, .mxfp4_experts = true, .mxfp4_source = true}}};
+       {.layers = 4, .experts = 6, .experts_per_record = 3, .mxfp4_experts = true, .mxfp4_source = true}},
+      {"on_fp8",
+       {.rank = 4, .alpha = 8, .dropout = 0.1},
+       {.layers = 4, .fp8 = true, .fp8_source = true, .hidden = 136, .ff = 140}},
+      {"of_experts_in_fp8",
+       {.rank = 4,
+        .alpha = 8,
+        .target_parameters = {"experts.gate_up_proj", "experts.down_proj"},
+        .also_train = {"layers.2.self_attn.q_proj"}},
+       {.layers = 4, .experts = 6, .experts_per_record = 3, .fp8 = true, .fp8_source = true}}};
   return list;
 }
 

@@ -31,7 +31,19 @@ const std::vector<AdapterCase>& file_cases() {
       {"experts", {.rank = 4}, {.layers = 4, .experts = 6, .files = DType::bf16}},
       {"groups_of_experts",
        {.rank = 4, .dropout = 0.1},
-       {.layers = 4, .experts = 6, .experts_per_record = 4, .files = DType::f16}}};
+       {.layers = 4, .experts = 6, .experts_per_record = 4, .files = DType::f16}},
+      {"fp8",
+       {.rank = 4, .dropout = 0.1},
+       {.layers = 4, .fp8 = true, .fp8_source = true, .hidden = 136, .ff = 140, .files = DType::bf16}},
+      {"experts_in_fp8",
+       {.rank = 4, .also_train = {"layers.1.mlp.up_proj"}},
+       {.layers = 4,
+        .precision = "fp32",
+        .experts = 6,
+        .experts_per_record = 4,
+        .fp8 = true,
+        .fp8_source = true,
+        .files = DType::bf16}}};
   return list;
 }
 
@@ -133,10 +145,31 @@ TEST_P(BaseInFiles, IsReadBetweenStepsAsFromMemory) {
 INSTANTIATE_TEST_SUITE_P(Cases, BaseInFiles, ::testing::ValuesIn(file_cases()),
                          [](const auto& info) { return info.param.name; });
 
+const AdapterCase& file_case(const std::string& name) {
+  return *std::ranges::find_if(file_cases(), [&](const AdapterCase& c) { return c.name == name; });
+}
+
+TEST(BaseInFilesOf, Fp8GivesTheHashOfTheSameValuesInBf16) {
+  AdapterCase c = file_case("fp8");
+  Tiny fp8(c.adapted());
+  c.shape.fp8_source = false;
+  Tiny plain(c.adapted());
+  const std::string expected = plain.train(plain.default_plan(), kFileSteps);
+  EXPECT_EQ(fp8.train(fp8.default_plan(), kFileSteps), expected);
+  EXPECT_EQ(fp8.train(in_files(fp8.workload(), fp8.default_plan()), kFileSteps), expected);
+  int64_t packed = 0;
+  for (int64_t r = 0; r < fp8.workload().record_count(); ++r) {
+    if (!fp8.workload().is_packed(r)) continue;
+    ++packed;
+    EXPECT_LT(fp8.workload().stored_bytes(r), plain.workload().weight_bytes(r) * 6 / 10);
+  }
+  EXPECT_EQ(packed, c.shape.layers);
+}
+
 AdapterCase plain_case() { return {"", {.rank = 4}, {.files = DType::bf16}}; }
 
 TEST(BaseInFilesOf, AnswersBetweenStepsAsFromMemory) {
-  for (const AdapterCase& c : {plain_case(), file_cases().back()}) {
+  for (const AdapterCase& c : {plain_case(), file_case("groups_of_experts"), file_case("fp8")}) {
     Tiny tiny(c.adapted());
     std::vector<std::vector<int32_t>> answers;
     for (const bool files : {false, true}) {
@@ -244,6 +277,31 @@ TEST(BaseInFilesOf, AWeightThatIsNotFiniteIsNamedInTheFirstStep) {
     const auto trainer = tiny.trainer(in_files(tiny.workload(), tiny.default_plan()));
     expect_error(ExitCode::bad_input, {tiny.base(), "element 123 of tensor " + name, bad.says},
                  [&] { tiny.step(*trainer, 1), trainer->settle(); });
+  }
+}
+
+TEST(BaseInFilesOf, AWeightOrAScaleInFp8ThatIsNotFiniteIsNamed) {
+  using namespace std::string_literals;
+  const std::string name = "model.layers.2.mlp.up_proj.weight";
+  struct Bad {
+    std::string tensor, bytes, says;
+    int64_t element;
+  };
+  for (const bool in_memory : {false, true}) {
+    for (const Bad& bad : {Bad{name, "\x7f", "is nan", 123}, Bad{name, "\xff", "is", 18000},
+                           Bad{name + "_scale_inv", "\x00\x00\x80\x7f"s, "is inf", 3},
+                           Bad{name + "_scale_inv", "\xff\xff\x7f\x7f"s, "is", 0}}) {
+      Tiny tiny(file_case("fp8").adapted());
+      write_element(tiny.base(), bad.tensor, bad.element, bad.bytes);
+      const bool large = bad.element == 0;  // a finite scale under which values are not
+      const std::string named = large ? fmt::format("of tensor {} is", name)
+                                      : fmt::format("element {} of tensor {}", bad.element, bad.tensor);
+      expect_error(ExitCode::bad_input, {tiny.base(), named, bad.says}, [&] {
+        const Plan plan = in_memory ? tiny.default_plan() : in_files(tiny.workload(), tiny.default_plan());
+        const auto trainer = tiny.trainer(plan);
+        tiny.step(*trainer, 1), trainer->settle();
+      });
+    }
   }
 }
 

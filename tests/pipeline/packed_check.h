@@ -1,4 +1,4 @@
-// Frozen experts that stay packed, wherever they live, give the same state hash as the same values unpacked.
+// Frozen weights that stay packed, wherever they live, give the same state hash as the same values unpacked.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,34 @@ inline std::vector<Shape> packed_shapes() {
                 .experts_per_record = 4,
                 .aux_loss = 0.1,
                 .mxfp4_experts = true,
-                .mxfp4_source = true}};
+                .mxfp4_source = true},
+          Shape{.layers = 4,  // several blocks of fp8, the last ones partial
+                .freezing = {.freeze = {"model.layers.*"}},
+                .fp8 = true,
+                .fp8_source = true,
+                .hidden = 136,
+                .ff = 140},
+          Shape{.layers = 4,
+                .clip = false,
+                .precision = "fp32",
+                .freezing = {.freeze = {"model.layers.[12].*", "*.q_proj.*"}},
+                .fp8 = true,
+                .fp8_source = true,
+                .ff = 130},
+          Shape{.layers = 3,
+                .freezing = experts,
+                .experts = 6,
+                .experts_per_record = 4,
+                .fp8 = true,
+                .fp8_source = true,
+                .hidden = 130}};
+}
+
+// The same values in bf16.
+inline Shape unpacked(Shape shape) {
+  shape.mxfp4_source = shape.fp8_source = false;
+  shape.bf16_source = true;
+  return shape;
 }
 
 // How many packed records lived in each place, over all plans tried.
@@ -39,11 +66,8 @@ struct PackedPlaces {
 
 inline void expect_packed_as_unpacked(const Shape& shape, const std::string& device, uint64_t plans, int64_t steps,
                                       PackedPlaces& places) {
-  Shape plain = shape;
-  plain.mxfp4_source = false;
-  plain.bf16_source = true;
-  Tiny unpacked(plain, device), packed(shape, device);
-  const std::string expected = unpacked.train(unpacked.default_plan(), steps);
+  Tiny plain(unpacked(shape), device), packed(shape, device);
+  const std::string expected = plain.train(plain.default_plan(), steps);
   ASSERT_EQ(packed.train(packed.default_plan(), steps), expected);
   const Workload& w = packed.workload();
   for (uint64_t seed = 0; seed < plans; ++seed) {

@@ -19,6 +19,7 @@
 #include "megatrain/train/session.h"
 #include "megatrain/train/state_files.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/fp8_files.h"
 #include "tests/support/sanitized.h"
 
 namespace megatrain::tiny {
@@ -43,10 +44,14 @@ struct Shape {
   int64_t experts_per_record = 0;
   double aux_loss = 0;  // coefficients of the router losses
   double z_loss = 0;
-  bool rounded = false;             // the initial weights are representable in bf16
-  bool bf16_source = false;         // and the session knows it: frozen tensors have no low bits
-  bool mxfp4_experts = false;       // the initial weights of experts are representable in MXFP4
-  bool mxfp4_source = false;        // and the session knows it: frozen experts are packed
+  bool rounded = false;        // the initial weights are representable in bf16
+  bool bf16_source = false;    // and the session knows it: frozen tensors have no low bits
+  bool mxfp4_experts = false;  // the initial weights of experts are representable in MXFP4
+  bool mxfp4_source = false;   // and the session knows it: frozen experts are packed
+  bool fp8 = false;            // the weights of layers' matrices are those of block-scaled fp8
+  bool fp8_source = false;     // and the session knows it: frozen layers are packed; with files, they hold fp8
+  int64_t hidden = 24;
+  int64_t ff = 40;
   std::optional<DType> files = {};  // the base is read from files with tensors of this type, where it may stay
   std::string base_place = "auto";  // memory.base
   // Answered between steps; the weights are copied to the device for it, as to a GPU.
@@ -56,8 +61,8 @@ struct Shape {
 inline ModelConfig model_config(const Shape& shape) {
   nlohmann::json config = {{"architectures", {"Qwen3ForCausalLM"}},
                            {"vocab_size", 61},
-                           {"hidden_size", 24},
-                           {"intermediate_size", 40},
+                           {"hidden_size", shape.hidden},
+                           {"intermediate_size", shape.ff},
                            {"num_hidden_layers", shape.layers},
                            {"num_attention_heads", 4},
                            {"num_key_value_heads", 2},
@@ -80,16 +85,36 @@ inline ModelConfig model_config(const Shape& shape) {
 
 inline bool is_experts(const TensorSpec& tensor) { return tensor.name.find(".experts.") != std::string::npos; }
 
+// As in releases, all matrices of layers but routers.
+inline bool is_fp8(const Shape& shape, const TensorSpec& tensor) {
+  return shape.fp8 && tensor.role == TensorRole::matrix && tensor.name.starts_with("model.layers.") &&
+         tensor.name.find("mlp.gate.") == std::string::npos;
+}
+
 inline TensorTypes source_types(const Shape& shape) {
   TensorTypes types;
-  if (!shape.bf16_source && !shape.mxfp4_source) return types;
+  if (!shape.bf16_source && !shape.mxfp4_source && !shape.fp8_source) return types;
   for (const LayerLayout& layout : model_layouts(model_config(shape))) {
     for (const TensorSpec& tensor : layout.tensors) {
       const bool packed = shape.mxfp4_source && is_experts(tensor);
       types[tensor.name] = {DType::bf16, packed ? WeightPacking::mxfp4 : WeightPacking::none};
+      if (shape.fp8_source && is_fp8(shape, tensor)) types[tensor.name] = {DType::bf16, WeightPacking::fp8};
     }
   }
   return types;
+}
+
+inline std::vector<float> fp8_scales_of(const TensorSpec& tensor) {
+  return some_fp8_scales(tensor.rows, tensor.cols, 0.2, tensor.name_hash());
+}
+
+// The initial weights of a matrix in fp8.
+inline Fp8Matrix fp8_matrix(const ModelConfig& model, TensorSpec tensor) {
+  tensor.packing = WeightPacking::none;
+  tensor.exact = false;
+  std::vector<float> values(static_cast<size_t>(tensor.elements()));
+  init_tensor(model, tensor, 7, 0, tensor.elements(), values.data());
+  return to_fp8(values, tensor.rows, tensor.cols, fp8_scales_of(tensor));
 }
 
 // The keys that ask for these adapters.
@@ -167,8 +192,29 @@ inline Batch make_batch(const Shape& shape, int64_t step) {
   return batch;
 }
 
+// The same with matrices in fp8.
+inline void write_fp8_base(const Shape& shape, const std::string& directory) {
+  const ModelConfig model = model_config(shape);
+  RawTensors tensors;
+  for (const LayerLayout& layout : model_layouts(model)) {
+    for (const TensorSpec& tensor : layout.tensors) {
+      if (is_fp8(shape, tensor)) {
+        add_fp8(tensors, tensor.name, fp8_matrix(model, tensor));
+        continue;
+      }
+      std::vector<float> values(static_cast<size_t>(tensor.elements()));
+      init_tensor(model, tensor, 7, 0, tensor.elements(), values.data());
+      std::vector<bf16> narrow;
+      for (const float value : values) narrow.push_back(to_bf16(value));
+      tensors[tensor.name] = {"BF16", tensor_shape(tensor), bytes_of(narrow.data(), 2 * narrow.size())};
+    }
+  }
+  write_raw(directory + "/model.safetensors", tensors);
+}
+
 // Writes the initial weights as model.safetensors.
 inline void write_base(const Shape& shape, const std::string& directory) {
+  if (shape.fp8_source) return write_fp8_base(shape, directory);
   const ModelConfig model = model_config(shape);
   std::vector<TensorDeclaration> tensors;
   for (const LayerLayout& layout : model_layouts(model)) {
@@ -180,6 +226,7 @@ inline void write_base(const Shape& shape, const std::string& directory) {
     for (const TensorSpec& tensor : layout.tensors) {
       std::vector<float> values(static_cast<size_t>(tensor.elements()));
       init_tensor(model, tensor, 7, 0, tensor.elements(), values.data());
+      if (is_fp8(shape, tensor)) values = fp8_matrix(model, tensor).values(*shape.files);
       writer.write_f32(tensor.name, 0, values.data(), tensor.elements());
     }
   }
@@ -217,11 +264,16 @@ class Tiny {
       init_adapters(session_.model(), 7, trainer->records(), 2);
       return trainer;
     }
-    if (!shape_.rounded && !shape_.bf16_source && !shape_.mxfp4_experts) {
+    if (!shape_.rounded && !shape_.bf16_source && !shape_.mxfp4_experts && !shape_.fp8) {
       init_weights(session_.model(), 7, trainer->records(), 2);
       return trainer;
     }
+    draw_fp8_scales(trainer->records());
     for_pieces(trainer->records(), 2, "drawing weights", [&](const TensorPiece& piece, float* values) {
+      if (is_fp8(shape_, *piece.tensor)) {
+        const std::vector<float> all = fp8_matrix(session_.model(), *piece.tensor).values(piece.record->dtype());
+        return piece.record->write_master(*piece.tensor, piece.begin, piece.count, all.data() + piece.begin);
+      }
       TensorSpec drawn = *piece.tensor;  // the same values, packed or not
       drawn.packing = WeightPacking::none;
       init_tensor(session_.model(), drawn, 7, piece.begin, piece.count, values);
@@ -254,6 +306,16 @@ class Tiny {
   std::string base() const { return directory_ / "model.safetensors"; }  // with shape.files
 
  private:
+  static void draw_fp8_scales(std::vector<LayerRecord>& records) {
+    for (LayerRecord& record : records) {
+      for (const TensorSpec& tensor : record.layout().tensors) {
+        if (!record.packed() || tensor.packing != WeightPacking::fp8) continue;
+        const std::vector<float> scales = fp8_scales_of(tensor);
+        record.write_packed(LayerRecord::Packed::scales, tensor, 0, 4 * std::ssize(scales), scales.data());
+      }
+    }
+  }
+
   Shape shape_;
   TemporaryDirectory directory_;
   Session session_;

@@ -40,7 +40,8 @@ std::string trained(const TrainConfig& c, bool reads) {
 }
 
 TEST_F(BaseFilesRun, EndsAsOneThatLoadsTheBase) {
-  for (const char* golden : {"llama_mha", "gpt_oss", "gpt_oss_mxfp4", "phi3_packed", "qwen3_moe"}) {
+  for (const char* golden :
+       {"llama_mha", "gpt_oss", "gpt_oss_mxfp4", "phi3_packed", "qwen3_moe", "qwen3_fp8", "qwen3_moe_fp8"}) {
     for (const char* precision : {"bf16", "fp32"}) {
       SCOPED_TRACE(std::string(golden) + " in " + precision);
       std::filesystem::remove_all(directory_ / (std::string(golden) + "-host"));

@@ -140,7 +140,7 @@ TEST(Record, APackedRecordTakesTheBytesOfItsPackingAndReadsAsOneThatIsNot) {
       for (size_t t = 0; t < layout.tensors.size(); ++t) {
         const int64_t count = layout.tensors[t].elements();
         const std::vector<float> values = packable(count);
-        EXPECT_TRUE(record.holds(layout.tensors[t], values.data(), count));
+        EXPECT_TRUE(record.holds(layout.tensors[t], 0, count, values.data()));
         record.write_master(layout.tensors[t], 0, count, values.data());
         other.write_master(plain.tensors[t], 0, count, values.data());
         std::vector<float> read(values.size());
@@ -153,7 +153,7 @@ TEST(Record, APackedRecordTakesTheBytesOfItsPackingAndReadsAsOneThatIsNot) {
       EXPECT_EQ(one, two);
       std::vector<float> wrong = packable(32);
       wrong[3] = 1.0f / 3;
-      EXPECT_FALSE(record.holds(layout.tensors[0], wrong.data(), 32));
+      EXPECT_FALSE(record.holds(layout.tensors[0], 0, 32, wrong.data()));
       EXPECT_THROW(record.write_master(layout.tensors[0], 0, 32, wrong.data()), Error);
     }
   }

@@ -82,13 +82,14 @@ void fill_with_random_weights(Session& session) {
   const std::vector<float> plain = random_table(session, WeightPacking::none),
                            packed = random_table(session, WeightPacking::mxfp4);
   const TrainConfig& config = session.config();
+  init_fp8_scales(session.model(), session.trainer().records());
   for_pieces(session.trainer().records(), static_cast<int>(config.threads), "drawing random weights",
              [&](const TensorPiece& piece, float* scratch) {
                const TensorSpec& tensor = *piece.tensor;
                const int64_t record = piece.record - session.trainer().records().data();
                if (session.workload().home(record) != record) return;
                const float* values = scratch;
-               if (tensor.is_vector()) {
+               if (tensor.is_vector() || tensor.packing == WeightPacking::fp8) {
                  init_tensor(session.model(), tensor, config.seed, piece.begin, piece.count, scratch);
                } else {
                  const uint64_t place = random_below(config.seed, tensor.name_hash(),

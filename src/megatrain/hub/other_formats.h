@@ -11,8 +11,8 @@ namespace megatrain {
 // Anything else, including a path that does not exist, is left to the code that opens it.
 void refuse_other_formats(const std::string& path);
 
-// Throws Error(bad_input) when `config`, the config.json at `path`, declares quantised weights. MXFP4 is accepted here
-// and left to the model families that read it.
+// Throws Error(bad_input) when `config`, the config.json at `path`, declares quantised weights. MXFP4 and block-scaled
+// fp8 are accepted here and left to the code that reads them.
 void refuse_quantised(const nlohmann::json& config, const std::string& path);
 
 }  // namespace megatrain

@@ -10,6 +10,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/model/config_reader.h"
 #include "megatrain/model/family.h"
+#include "megatrain/model/fp8_tensors.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/rope_config.h"
 
@@ -94,6 +95,7 @@ ModelConfig parse_model_config(const nlohmann::json& object, const std::string& 
   ModelConfig config;
   config.architecture = family.architecture;
   family.read(reader, config);
+  if (!config.mxfp4_experts) config.fp8_exceptions = read_fp8_exceptions(reader);
   check_rope_is_finite(config.rope, config.head_dim, where);
   if (config.window_rope) check_rope_is_finite(*config.window_rope, config.head_dim, where);
   return config;

@@ -88,6 +88,9 @@ struct ModelConfig {
   ExpertsConfig experts;
   std::optional<DType> dtype;  // dtype of the stored weights, if config.json names it
   bool mxfp4_experts = false;  // config.json says that files store the experts' weights in MXFP4
+  // Set if config.json says that files store the layers' matrices in block-scaled fp8: its exceptions, as they are
+  // written there.
+  std::optional<std::vector<std::string>> fp8_exceptions;
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }

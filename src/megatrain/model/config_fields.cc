@@ -79,10 +79,12 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
                init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, activation, embedding_scale,
                attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks, experts, dtype,
-               mxfp4_experts] = config;
+               mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
-  static_cast<void>(mxfp4_experts);  // how the values are stored does not change the model
+  // how the values are stored does not change the model
+  static_cast<void>(mxfp4_experts);
+  static_cast<void>(fp8_exceptions);
   return {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},

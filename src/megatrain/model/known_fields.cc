@@ -33,6 +33,7 @@ const std::set<std::string> kRead = {
     "num_key_value_heads",
     "original_max_position_embeddings",
     "pad_token_id",
+    "quantization_config",
     "rms_norm_eps",
     "rope_parameters",
     "rope_scaling",
@@ -66,7 +67,6 @@ const std::map<std::string, Only> kOnly = {
     {"per_layer_config", {json::object(), true, "all layers must have the same shape"}},
     {"pretraining_tp", {1, true, "matmuls are not split for tensor parallelism"}},
     {"pruned_heads", {json::object(), true, "head pruning is not supported"}},
-    {"quantization_config", {nullptr, true, "training needs the unquantised weights: use the model it was made from"}},
     {"rope_interleaved", {false, true, "only RoPE that pairs the halves of a head is supported"}},
     {"use_mrope", {false, true, "only RoPE with one axis is supported"}},
 };

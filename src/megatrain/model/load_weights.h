@@ -1,7 +1,9 @@
 // Loads the weights of a Hugging Face directory into records.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,11 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
 
 // Throws Error(bad_input) for a weight that is infinite or NaN, which makes every result useless, or would be infinite
 // in bf16. `where`: the file or directory.
-[[noreturn]] void fail_not_finite(const std::string& where, const TensorSpec& tensor, int64_t element, float value);
+[[noreturn]] void fail_not_finite(const std::string& where, const std::string& tensor, int64_t element, float value);
+
+// Calls it for the first scale (if `begin` is 0) or element of these that is not finite in `dtype`. `codes` are those
+// of elements [begin, begin + count) of a matrix in fp8, `scales` those of the whole matrix.
+void check_fp8(const ModelFiles& files, const TensorSource& source, const TensorSpec& tensor, DType dtype,
+               std::span<const float> scales, const std::byte* codes, int64_t begin, int64_t count);
 
 }  // namespace megatrain

@@ -12,6 +12,7 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/model/family.h"
 #include "megatrain/model/rope_table.h"
+#include "megatrain/tensor/fp8.h"
 #include "megatrain/tensor/mxfp4.h"
 
 namespace megatrain {
@@ -230,6 +231,11 @@ void init_mxfp4(const TensorSpec& tensor, double std, uint64_t seed, int64_t beg
 
 }  // namespace
 
+float drawn_fp8_scale(const ModelConfig& config) {
+  constexpr double kDeviation = 64;  // of the codes' values, of which the largest is 448
+  return static_cast<float>(std::exp2(std::round(std::log2(config.init_std / kDeviation))));
+}
+
 void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
                  float* out) {
   if (tensor.is_adapter()) return init_adapter(tensor, seed, begin, count, out);
@@ -249,6 +255,11 @@ void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, 
     const int64_t first = std::clamp(c.pad_id * c.hidden - begin, int64_t{0}, count);
     const int64_t last = std::clamp((c.pad_id + 1) * c.hidden - begin, int64_t{0}, count);
     std::fill(out + first, out + last, 0.0f);
+  }
+  if (tensor.packing == WeightPacking::fp8) {
+    const float scale = drawn_fp8_scale(c);
+    std::transform(out, out + count, out,
+                   [&](float x) { return fp8_value(std::to_integer<unsigned>(nearest_fp8(x, scale))) * scale; });
   }
   if (tensor.exact && tensor.dtype == DType::bf16)
     std::transform(out, out + count, out, [](float x) { return to_float(to_bf16(x)); });

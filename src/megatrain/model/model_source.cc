@@ -14,6 +14,7 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/model/fp8_tensors.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/stored_tensors.h"
@@ -88,8 +89,9 @@ TensorTypes declared_types(const ModelConfig& config) {
   if (!config.dtype) return types;
   for (const LayerLayout& layout : model_layouts(config)) {
     for (const TensorSpec& tensor : layout.tensors) {
-      const bool packed = config.mxfp4_experts && tensor.stored.mxfp4;
-      types[tensor.name] = {*config.dtype, packed ? WeightPacking::mxfp4 : WeightPacking::none};
+      types[tensor.name] = *config.dtype;
+      if (config.mxfp4_experts && tensor.stored.mxfp4) types[tensor.name] = {*config.dtype, WeightPacking::mxfp4};
+      if (is_declared_fp8(config, tensor)) types[tensor.name] = {DType::bf16, WeightPacking::fp8};
     }
   }
   return types;

@@ -10,10 +10,12 @@
 #include "megatrain/base/log.h"
 #include "megatrain/host/parallel.h"
 #include "megatrain/hub/convert.h"
-#include "megatrain/tensor/mxfp4.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/model/fp8_tensors.h"
 #include "megatrain/store/pieces.h"
+#include "megatrain/tensor/fp8.h"
+#include "megatrain/tensor/mxfp4.h"
 
 namespace megatrain {
 
@@ -116,6 +118,8 @@ std::vector<std::string> TensorSource::names() const {
 
 TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor) {
   const Stored& s = tensor.stored;
+  if (const StoredTensor* scales = find_fp8_scales(files, tensor))
+    return {.values = files.find(tensor.name), .scales = scales, .packing = WeightPacking::fp8};
   if (s.name.empty()) {
     refuse_missing_expert(files, tensor);
     return {.values = &files.parameter(tensor.name, tensor_shape(tensor))};
@@ -133,11 +137,22 @@ TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor) {
                     files.path(), s.name, kMxfp4Block, tensor.cols));
   const int64_t row_blocks = tensor.cols / kMxfp4Block;
   return {.values = &find_bytes(files, blocks, {s.slices, s.rows, row_blocks, kMxfp4BlockBytes}),
-          .scales = &find_bytes(files, scales, {s.slices, s.rows, row_blocks})};
+          .scales = &find_bytes(files, scales, {s.slices, s.rows, row_blocks}),
+          .packing = WeightPacking::mxfp4};
 }
 
-void read_source(const TensorSource& source, const TensorSpec& tensor, int64_t begin, int64_t count, float* out) {
+std::vector<float> read_fp8_scales(const TensorSource& source) {
+  std::vector<float> scales(static_cast<size_t>(source.scales->elements()));
+  read_as_f32(*source.scales, 0, source.scales->elements(), scales.data());
+  return scales;
+}
+
+void read_source(const TensorSource& source, const TensorSpec& tensor, DType dtype, int64_t begin, int64_t count,
+                 float* out) {
   const Stored& s = tensor.stored;
+  if (source.packing == WeightPacking::fp8)
+    return decode_fp8(dtype, source.values->data + begin, read_fp8_scales(source).data(), tensor.cols, begin, count,
+                      out);
   if (s.name.empty()) return read_as_f32(*source.values, begin, count, out);
   const int64_t cols = row_size(tensor), end = begin + count;
   if (source.scales) {
@@ -276,9 +291,12 @@ std::string unquantised_config(const std::string& text, DType type) {
   constexpr const char* kField = "quantization_config";
   nlohmann::json object = nlohmann::json::parse(text);
   if (!object.contains(kField)) return text;
-  if (!object.at(kField).is_null())
-    log_info(fmt::format("the export holds the experts in {} and not in MXFP4: its config.json has no {}",
-                         dtype_name(type), kField));
+  const nlohmann::json& field = object.at(kField);
+  const bool fp8 = field.is_object() && field.value("quant_method", nlohmann::json()) == "fp8";
+  if (!field.is_null())
+    log_info(fmt::format("the export holds the {} in {} and not in {}: its config.json has no {}",
+                         fp8 ? "weights" : "experts", dtype_name(type),
+                         packing_name(fp8 ? WeightPacking::fp8 : WeightPacking::mxfp4), kField));
   object.erase(kField);
   return json_text(object, 2) + "\n";
 }

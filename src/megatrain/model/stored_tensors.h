@@ -1,5 +1,5 @@
-// How files store the tensors of a model: most of them unchanged, some as parts of larger tensors (Stored), and some
-// experts in MXFP4.
+// How files store the tensors of a model: most of them unchanged, some as parts of larger tensors (Stored), some
+// experts in MXFP4, and some matrices in block-scaled fp8.
 #pragma once
 
 #include <cstddef>
@@ -28,10 +28,11 @@ std::string experts_prefix(const std::string& name);
 // Where a tensor's values are stored.
 struct TensorSource {
   const StoredTensor* values = nullptr;  // the tensor, the larger one it is part of, or that one's MXFP4 blocks
-  const StoredTensor* scales = nullptr;  // scales of the blocks; nullptr: not MXFP4
+  const StoredTensor* scales = nullptr;  // scales of the blocks; nullptr: not packed
+  WeightPacking packing = WeightPacking::none;
 
   SourceType type() const {
-    return scales ? SourceType(DType::bf16, WeightPacking::mxfp4) : SourceType(*parameter_type(values->dtype));
+    return scales ? SourceType(DType::bf16, packing) : SourceType(*parameter_type(values->dtype));
   }
   std::vector<std::string> names() const;  // in the files
 };
@@ -39,8 +40,13 @@ struct TensorSource {
 // Throws Error(bad_input) if the files lack the tensor, or have it with another shape or type, or in two forms.
 TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor);
 
-// Reads elements [begin, begin + count) of the tensor as fp32.
-void read_source(const TensorSource& source, const TensorSpec& tensor, int64_t begin, int64_t count, float* out);
+// Reads elements [begin, begin + count) of the tensor as fp32. Where the values depend on the dtype that computes, as
+// those of fp8 do, they are those of `dtype`: fp32 or bf16.
+void read_source(const TensorSource& source, const TensorSpec& tensor, DType dtype, int64_t begin, int64_t count,
+                 float* out);
+
+// All scales of a tensor in fp8.
+std::vector<float> read_fp8_scales(const TensorSource& source);
 
 // Calls release_pages() for the file contents that the tensor was read from.
 void release_source(const TensorSource& source, const TensorSpec& tensor);
@@ -74,7 +80,7 @@ std::vector<std::byte> piece_bytes(const FilePiece& piece, DType type, const Par
 int piece_team(const std::vector<FileTensor>& tensors, int threads);
 
 // The config.json of an export. An export is never quantised, whatever the source was, so quantization_config is
-// dropped. If that is a change, the log says so and names the type of the experts.
+// dropped. If that is a change, the log says so and names the type of the weights that were packed.
 std::string unquantised_config(const std::string& text, DType type);
 
 }  // namespace megatrain

@@ -7,7 +7,7 @@ namespace megatrain {
 // The second tensor of a run determines the strides.
 bool Unpacking::Run::takes(const TensorSpec& tensor) const {
   const int64_t width = dtype_bytes(call.dtype);
-  return tensor.packing == call.packing && tensor.elements() == call.elements &&
+  return tensor.packing == call.packing && tensor.elements() == call.elements && tensor.cols == call.cols &&
          (call.parts == 1 || (tensor.packed_offset == packed_at + call.parts * call.packed_stride &&
                               tensor.offset * width == out_at + call.parts * call.out_stride));
 }
@@ -33,7 +33,8 @@ Unpacking::Unpacking(const LayerLayout& layout) {
                               .dtype = tensor.dtype,
                               .packed = nullptr,
                               .out = nullptr,
-                              .elements = tensor.elements()},
+                              .elements = tensor.elements(),
+                              .cols = tensor.cols},
                      .packed_at = tensor.packed_offset,
                      .out_at = tensor.offset * width});
   }

@@ -106,7 +106,8 @@ ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufTy
                            : fmt::format("writing {} of step {} to {}", source.from, source.step, out));
   const GgufReport report = write_gguf(
       {.path = out, .type = type, .name = name_of(source.from), .model = source.model, .tensors = source.tensors()},
-      text, source.reader(), [&](const TensorSpec& tensor) { source.release(tensor); });
+      text, source.reader(type == GgufType::f32 ? DType::f32 : DType::bf16),
+      [&](const TensorSpec& tensor) { source.release(tensor); });
   return {source.from, source.step, report};
 }
 

@@ -59,9 +59,9 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
   NewOutput output(out);
   request.directory = output.path();
   ModelExport model_export(std::move(request));
-  const PartReader read = source.reader();
   for (const FileTensor& tensor : tensors) {
     const DType as = type_of(tensor);
+    const PartReader read = source.reader(as);
     for (const FilePiece& piece : cut_file_tensor(tensor)) {
       const std::vector<std::byte> bytes = piece_bytes(piece, as, read);
       model_export.write(tensor.name, piece.begin * dtype_bytes(as), bytes.data(), std::ssize(bytes));

@@ -156,10 +156,10 @@ bool ExportSource::stored_narrow() const {
                      [](const auto& source) { return source.second.second.type() != DType::f32; });
 }
 
-PartReader ExportSource::reader() const {
-  return [this](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
+PartReader ExportSource::reader(DType as) const {
+  return [this, as](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
     const auto& [tensor, source] = sources_.at(part.name);
-    read_source(source, *tensor, begin, count, values);
+    read_source(source, *tensor, as, begin, count, values);
   };
 }
 

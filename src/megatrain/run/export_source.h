@@ -39,7 +39,7 @@ class ExportSource {
   // dtype of the stored values; `tensor` is the model's name for it
   DType stored_type(const std::string& tensor) const;
   bool stored_narrow() const;                          // some tensor is not fp32
-  PartReader reader() const;                           // valid as long as this object
+  PartReader reader(DType as) const;                   // values for this dtype; valid as long as this object
   void release(const TensorSpec& tensor) const;        // call when it is not read again
   void check_whole() const { files_->check_whole(); }  // call after reading everything
 

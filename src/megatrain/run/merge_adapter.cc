@@ -131,10 +131,10 @@ MergedModel merge_adapter(const std::string& base, const std::string& adapter, c
   request.directory = output.path();
   ModelExport merged(std::move(request));
   std::atomic<int64_t> adapted = 0, still = 0;
-  const PartReader of_base = source.reader();
-  additions.find_factors(source.tensors(), of_base, threads);
+  additions.find_factors(source.tensors(), source.reader(type.value_or(DType::bf16)), threads);
   const auto reader_for = [&](DType stored) {
-    return [&, stored](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
+    return [&, stored, of_base = source.reader(stored)](const TensorSpec& part, int64_t begin, int64_t count,
+                                                        float* values) {
       if (additions.replaces(part)) return additions.read(part, begin, count, values);
       of_base(part, begin, count, values);
       if (!additions.adds_to(part)) return;

@@ -18,7 +18,7 @@ struct MergedModel {
 };
 
 // Writes W + s B A, with DoRA times m / |W + s B A| by rows, computed in fp32 and rounded once, into the new directory
-// `out`. Tensors keep the dtype that the base stores them in (MXFP4: bf16), unless `type` is given. Throws
+// `out`. Tensors keep the dtype that the base stores them in (MXFP4 and fp8: bf16), unless `type` is given. Throws
 // Error(bad_input) for an adapter of another base, and Error(bad_config) when `out` exists.
 MergedModel merge_adapter(const std::string& base, const std::string& adapter, const std::string& out,
                           std::optional<DType> type, int threads);

@@ -479,8 +479,7 @@ class Run {
   }
 
   void fill() {
-    const bool base = has_adapters(trainer_->records());  // a checkpoint has only what is trained
-    if (!checkpoint_ || base) types_ = session_->fill_weights(checkpoint_.has_value());
+    if (!checkpoint_ || needs_base(trainer_->records())) types_ = session_->fill_weights(checkpoint_.has_value());
     if (checkpoint_) {
       const Checkpoint restored = checkpoints_.restore_newest(trainer_->records(), threads());
       if (restored.identity != checkpoint_->identity) check_fallback(restored);

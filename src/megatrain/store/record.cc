@@ -187,10 +187,11 @@ void LayerRecord::read_elements(const TensorSpec& tensor, int64_t begin, int64_t
   if (!packed()) return read_stored((tensor.offset + begin) * element, count * element, out);
   if (tensor.packing == WeightPacking::none)
     return read_stored(tensor.packed_offset + begin * element, count * element, out);
+  if (tensor.packing == WeightPacking::fp8) return read_fp8(tensor, begin, count, out);
   const int64_t first = begin / kMxfp4Block, blocks = ceil_div(begin + count, kMxfp4Block) - first;
   std::vector<std::byte> codes(static_cast<size_t>(blocks * kMxfp4BlockBytes)), scales(static_cast<size_t>(blocks));
   read_stored(tensor.packed_offset + first * kMxfp4BlockBytes, std::ssize(codes), codes.data());
-  read_stored(scales_at(tensor) + first, blocks, scales.data());
+  read_stored(tensor.scales_offset() + first, blocks, scales.data());
   std::vector<float> values(static_cast<size_t>(count));
   decode_mxfp4(codes.data(), scales.data(), begin - first * kMxfp4Block, count, values.data());
   from_floats(dtype(), values.data(), count, out);
@@ -201,22 +202,49 @@ void LayerRecord::write_elements(const TensorSpec& tensor, int64_t begin, int64_
   if (!packed()) return write_stored((tensor.offset + begin) * element, count * element, elements);
   if (tensor.packing == WeightPacking::none)
     return write_stored(tensor.packed_offset + begin * element, count * element, elements);
-  ensure(begin % kMxfp4Block == 0 && count % kMxfp4Block == 0, "a packed tensor is written in whole blocks");
-  const int64_t first = begin / kMxfp4Block, blocks = count / kMxfp4Block;
   std::vector<float> values(static_cast<size_t>(count));
   to_floats(dtype(), elements, count, values.data());
+  constexpr const char* kUnheld = "a packed tensor gets values that it can hold";
+  if (tensor.packing == WeightPacking::fp8) {
+    std::vector<std::byte> codes(static_cast<size_t>(count));
+    const std::vector<float> scales = fp8_scales_of(tensor);
+    ensure(encode_fp8(dtype(), values.data(), scales.data(), tensor.cols, begin, count, codes.data()), kUnheld);
+    return write_packed(Packed::codes, tensor, begin, count, codes.data());
+  }
+  ensure(begin % kMxfp4Block == 0 && count % kMxfp4Block == 0, "a packed tensor is written in whole blocks");
+  const int64_t first = begin / kMxfp4Block, blocks = count / kMxfp4Block;
   std::vector<std::byte> codes(static_cast<size_t>(blocks * kMxfp4BlockBytes)), scales(static_cast<size_t>(blocks));
-  ensure(encode_mxfp4(values.data(), count, codes.data(), scales.data()),
-         "a packed tensor gets values that it can hold");
-  write_stored(tensor.packed_offset + first * kMxfp4BlockBytes, std::ssize(codes), codes.data());
-  write_stored(scales_at(tensor) + first, blocks, scales.data());
+  ensure(encode_mxfp4(values.data(), count, codes.data(), scales.data()), kUnheld);
+  write_packed(Packed::codes, tensor, first * kMxfp4BlockBytes, std::ssize(codes), codes.data());
+  write_packed(Packed::scales, tensor, first, blocks, scales.data());
 }
 
-bool LayerRecord::holds(const TensorSpec& tensor, const float* values, int64_t count) const {
+void LayerRecord::write_packed(Packed what, const TensorSpec& tensor, int64_t begin, int64_t bytes, const void* data) {
+  ensure(packed() && tensor.packing != WeightPacking::none, "codes and scales are those of a packed tensor");
+  write_stored((what == Packed::codes ? tensor.packed_offset : tensor.scales_offset()) + begin, bytes, data);
+}
+
+std::vector<float> LayerRecord::fp8_scales_of(const TensorSpec& tensor) const {
+  std::vector<float> scales(static_cast<size_t>(fp8_scales(tensor.rows, tensor.cols)));
+  read_stored(tensor.scales_offset(), packed_scale_bytes(tensor.packing, tensor.rows, tensor.cols), scales.data());
+  return scales;
+}
+
+void LayerRecord::read_fp8(const TensorSpec& tensor, int64_t begin, int64_t count, void* out) const {
+  std::vector<std::byte> codes(static_cast<size_t>(count));
+  read_stored(tensor.packed_offset + begin, count, codes.data());
+  std::vector<float> values(static_cast<size_t>(count));
+  decode_fp8(codes.data(), fp8_scales_of(tensor).data(), tensor.cols, begin, count, values.data());
+  from_floats(dtype(), values.data(), count, out);
+}
+
+bool LayerRecord::holds(const TensorSpec& tensor, int64_t begin, int64_t count, const float* values) const {
   if (tensor.exact && std::any_of(values, values + count, [](float x) { return master_low(x) != 0; })) return false;
   if (!packed() || tensor.packing == WeightPacking::none) return true;
-  std::vector<std::byte> packed(static_cast<size_t>(packed_bytes(tensor.packing, count)));
-  return encode_mxfp4(values, count, packed.data(), packed.data() + count / 2);
+  std::vector<std::byte> codes(static_cast<size_t>(count)), scales(static_cast<size_t>(count / kMxfp4Block));
+  if (tensor.packing == WeightPacking::fp8)
+    return encode_fp8(dtype(), values, fp8_scales_of(tensor).data(), tensor.cols, begin, count, codes.data());
+  return encode_mxfp4(values, count, codes.data(), scales.data());
 }
 
 void LayerRecord::read_weights(int64_t begin, int64_t bytes, void* out) const {

@@ -106,12 +106,17 @@ class LayerRecord {
 
   // Elements [begin, begin + count) of a tensor's logical fp32 master, in whichever form it is stored. The lanes must
   // be idle. Any thread. Values written to an exact tensor must be representable in its weights. Values written to a
-  // packed tensor must be representable in its packing, and must be whole blocks.
+  // packed tensor must be representable in its packing: in MXFP4 they must be whole blocks, in fp8 those of codes under
+  // the scales that write_packed() has put there.
   void read_master(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const;
   void write_master(const TensorSpec& tensor, int64_t begin, int64_t count, const float* values);
 
   // Whether write_master() accepts these values: a frozen tensor can hold only what its source could.
-  bool holds(const TensorSpec& tensor, const float* values, int64_t count) const;
+  bool holds(const TensorSpec& tensor, int64_t begin, int64_t count, const float* values) const;
+
+  // Writes bytes of a packed tensor's codes or scales as they are stored, from `begin` on.
+  enum class Packed : uint8_t { codes, scales };
+  void write_packed(Packed what, const TensorSpec& tensor, int64_t begin, int64_t bytes, const void* data);
 
   // The same for a trained tensor's moments. Written values must be representable in the format (fp32: anything); int8
   // codes are written by write_codes().
@@ -130,7 +135,8 @@ class LayerRecord {
   // Elements [begin, begin + count) of a tensor in the dtype that computes, converted from and to their stored form.
   void read_elements(const TensorSpec& tensor, int64_t begin, int64_t count, void* out) const;
   void write_elements(const TensorSpec& tensor, int64_t begin, int64_t count, const void* elements);
-  int64_t scales_at(const TensorSpec& tensor) const { return tensor.packed_offset + tensor.elements() / 2; }
+  void read_fp8(const TensorSpec& tensor, int64_t begin, int64_t count, void* out) const;
+  std::vector<float> fp8_scales_of(const TensorSpec& tensor) const;
   // Bytes [begin, begin + bytes) of a plane, in memory or at offset `disk` of the file.
   void read_stored(int64_t begin, int64_t bytes, void* out) const;  // of the weights, in their stored form
   void write_stored(int64_t begin, int64_t bytes, const void* data);

@@ -113,8 +113,10 @@ struct TensorSpec {
 
   int64_t packed_bytes() const {  // in the stored form of a packed record
     return packing == WeightPacking::none ? elements() * dtype_bytes(dtype)
-                                          : megatrain::packed_bytes(packing, elements());
+                                          : megatrain::packed_bytes(packing, rows, cols);
   }
+  // Where a packed tensor's scales begin, in bytes from the start of its record's stored form.
+  int64_t scales_offset() const { return packed_offset + packed_scales_at(packing, rows, cols); }
 
   uint64_t name_hash() const;  // gives each tensor its own stream of random numbers
 };

@@ -112,7 +112,7 @@ class AdapterWeights {
     if (is_exchanged(tensor)) {
       for (int64_t i = 0; i < count; ++i) read_as_f32(from, exchanged_place(tensor, begin + i), 1, out + i);
     } else {
-      read_source({.values = &from}, tensor, begin, count, out);
+      read_source({.values = &from}, tensor, DType::f32, begin, count, out);
     }
     const int64_t at = first_not_finite(out, count);
     if (at >= 0)

@@ -51,7 +51,7 @@ struct Plane {
 
 // The dtype of a frozen tensor in its source.
 const char* source_name(const TensorSpec& tensor) {
-  return tensor.packing == WeightPacking::mxfp4 ? "MXFP4" : dtype_name(tensor.dtype);
+  return tensor.packing == WeightPacking::none ? dtype_name(tensor.dtype) : packing_name(tensor.packing);
 }
 
 std::vector<int64_t> scale_shape(const TensorSpec& tensor) {
@@ -156,6 +156,14 @@ bool has_adapters(const std::vector<LayerRecord>& records) {
   return std::ranges::any_of(records, [](const LayerRecord& record) { return record.layout().is_adapter(); });
 }
 
+bool needs_base(const std::vector<LayerRecord>& records) {
+  return has_adapters(records) || std::ranges::any_of(records, [](const LayerRecord& record) {
+           return record.packed() && std::ranges::any_of(record.layout().tensors, [](const TensorSpec& tensor) {
+                    return tensor.packing == WeightPacking::fp8;
+                  });
+         });
+}
+
 namespace {
 
 struct Magnitudes {
@@ -227,7 +235,19 @@ void init_adapters(const ModelConfig& config, uint64_t seed, std::vector<LayerRe
   init_magnitudes(records, threads);
 }
 
+void init_fp8_scales(const ModelConfig& config, std::vector<LayerRecord>& records) {
+  for (LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors) {
+      if (!record.packed() || tensor.packing != WeightPacking::fp8) continue;
+      const std::vector<float> scales(static_cast<size_t>(fp8_scales(tensor.rows, tensor.cols)),
+                                      drawn_fp8_scale(config));
+      record.write_packed(LayerRecord::Packed::scales, tensor, 0, 4 * std::ssize(scales), scales.data());
+    }
+  }
+}
+
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
+  init_fp8_scales(config, records);
   for_pieces(records, threads, "drawing random weights", [&](const TensorPiece& piece, float* scratch) {
     init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
     piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
@@ -341,7 +361,7 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
     };
     const std::vector<int64_t> shape = tensor_shape(tensor);
     const float* master = read(tensor.name, shape, piece.begin, piece.count);
-    if (!piece.record->holds(tensor, master, piece.count))
+    if (!piece.record->holds(tensor, piece.begin, piece.count, master))
       fail_config(
           fmt::format("{} holds values of the frozen tensor {} that {} cannot hold, but model.path has it in {}: it is "
                       "not the model that the run began with; give that one, or start a new run_dir",

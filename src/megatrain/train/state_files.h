@@ -20,12 +20,19 @@ namespace megatrain {
 // Whether the model has adapters. Then a state holds only what is trained.
 bool has_adapters(const std::vector<LayerRecord>& records);
 
+// Whether a checkpoint alone does not restore the records: with adapters it lacks the base, and of matrices in fp8 it
+// has the values but not the scales.
+bool needs_base(const std::vector<LayerRecord>& records);
+
 // Sets the magnitudes of DoRA to the norms of the weights' rows, as the weights compute. The bits depend on the weights
 // alone.
 void init_magnitudes(std::vector<LayerRecord>& records, int threads);
 
 // Fills the adapters alone with their initial values. With DoRA the weights must be there.
 void init_adapters(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
+
+// Gives matrices in fp8 that stay packed the scales under which init_tensor() draws their values.
+void init_fp8_scales(const ModelConfig& config, std::vector<LayerRecord>& records);
 
 // The family's random initialisation, adapters included.
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads);
@@ -60,7 +67,8 @@ StateHash save_state(const std::string& path, int64_t step, const std::vector<La
 // The tensors that save_state writes in the stored form.
 std::vector<TensorDeclaration> stored_tensors(const std::vector<LayerRecord>& records);
 
-// Restores what save_state wrote in the stored form, bit for bit. Throws Error(bad_input).
+// Restores what save_state wrote in the stored form, bit for bit. If needs_base(), the base must have been loaded.
+// Throws Error(bad_input).
 void load_state(const std::string& path, std::vector<LayerRecord>& records, int threads);
 
 // Over the logical fp32 bytes; equal to `megatrain hash` of a state file.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "megatrain/base/bf16.h"
@@ -15,6 +17,7 @@
 #include "megatrain/model/load_weights.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/store/pieces.h"
+#include "megatrain/tensor/fp8.h"
 #include "megatrain/tensor/mxfp4.h"
 
 namespace megatrain {
@@ -40,6 +43,9 @@ std::vector<StoredRange> gaps_of(const LayerLayout& layout) {
     const int64_t at = stored_at(layout, tensor);
     until(at);
     end = at + stored_bytes(layout, tensor);
+    if (!layout.packed() || tensor.packing != WeightPacking::fp8) continue;
+    const int64_t codes_end = at + tensor.elements(), scales = tensor.scales_offset();
+    if (scales > codes_end) gaps.push_back({codes_end, scales});
   }
   until(layout.stored_bytes());
   return gaps;
@@ -174,15 +180,29 @@ void BaseFiles::check_finite(int64_t index, const std::byte* weights) const {
   }
   parallel_for(0, std::ssize(pieces), [&](int64_t i) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
+    if (piece.tensor->packing == WeightPacking::fp8)
+      return check_fp8_piece(weights, *piece.tensor, piece.begin, piece.count);
     const std::byte* stored = weights + stored_at(layout, *piece.tensor);
     const int64_t found = first_not_finite_stored(*piece.tensor, stored, piece.begin, piece.count);
     if (found < 0) return;
     const ModelFiles files(directory_);
     const TensorSource source = find_source(files, *piece.tensor);
     float value = 0;
-    read_source(source, *piece.tensor, piece.begin + found, 1, &value);
-    fail_not_finite(files.file_of(*source.values), *piece.tensor, piece.begin + found, value);
+    read_source(source, *piece.tensor, layout.dtype(), piece.begin + found, 1, &value);
+    fail_not_finite(files.file_of(*source.values), piece.tensor->name, piece.begin + found, value);
   });
+}
+
+void BaseFiles::check_fp8_piece(const std::byte* weights, const TensorSpec& tensor, int64_t begin,
+                                int64_t count) const {
+  const auto* first = reinterpret_cast<const float*>(weights + tensor.scales_offset());
+  const std::span scales(first, static_cast<size_t>(fp8_scales(tensor.rows, tensor.cols)));
+  const std::byte* codes = weights + tensor.packed_offset + begin;
+  if (begin > 0 || std::ranges::all_of(scales, [](float scale) { return std::isfinite(scale); })) {
+    if (first_not_finite_fp8(tensor.dtype, codes, first, tensor.cols, begin, count) < 0) return;
+  }
+  const ModelFiles files(directory_);
+  check_fp8(files, find_source(files, tensor), tensor, tensor.dtype, scales, codes, begin, count);
 }
 
 int64_t file_bytes(const LayerLayout& layout, const TensorTypes& stored) {
@@ -191,7 +211,8 @@ int64_t file_bytes(const LayerLayout& layout, const TensorTypes& stored) {
     const auto found = stored.find(tensor.name);
     if (found == stored.end()) return 0;
     bytes += tensor.packing == WeightPacking::none ? tensor.elements() * dtype_bytes(found->second.dtype)
-                                                   : tensor.packed_bytes();
+                                                   : packed_code_bytes(tensor.packing, tensor.rows, tensor.cols) +
+                                                         packed_scale_bytes(tensor.packing, tensor.rows, tensor.cols);
   }
   return bytes;
 }

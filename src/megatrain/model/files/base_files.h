@@ -33,6 +33,7 @@ class BaseFiles : public WeightSource {
   struct Record;
   void fill_gaps(const Record& record, int64_t begin, int64_t bytes, std::byte* out) const;
   void check_finite(int64_t record, const std::byte* weights) const;
+  void check_fp8_piece(const std::byte* weights, const TensorSpec& tensor, int64_t begin, int64_t count) const;
 
   std::string directory_;
   std::vector<LayerLayout> layouts_;

@@ -32,10 +32,13 @@ class SliceList {
 
   void add(const TensorSpec& tensor) {
     const TensorSource source = find_source(files_, tensor);
-    ensure((source.scales != nullptr) == (tensor.packing == WeightPacking::mxfp4),
-           "a record is packed as its files are");
+    ensure(source.packing == tensor.packing, "a record is packed as its files are");
     const int64_t at = layout_.packed() ? tensor.packed_offset : tensor.offset * dtype_bytes(tensor.dtype);
-    if (source.scales) {
+    if (source.packing == WeightPacking::fp8) {
+      add_flat(*source.values, DType::u8, DType::u8, tensor.elements(), at);
+      add_flat(*source.scales, *parameter_type(source.scales->dtype), DType::f32, source.scales->elements(),
+               tensor.scales_offset());
+    } else if (source.scales) {
       const int64_t row_blocks = tensor.cols / kMxfp4Block;
       add_packed(tensor, *source.values, at, row_blocks * kMxfp4BlockBytes);
       add_packed(tensor, *source.scales, at + tensor.elements() / 2, row_blocks);
@@ -58,15 +61,16 @@ class SliceList {
     return slice;
   }
 
+  void add_flat(const StoredTensor& stored, DType from, DType to, int64_t elements, int64_t at) {
+    slice(stored, 1, 0, {.lines_are = FileSlice::Lines::flat, .from = from, .to = to, .lines = elements})
+        .parts.push_back({.at = at, .rows = 1, .cols = elements});
+  }
+
   void add_plain(const TensorSpec& tensor, const StoredTensor& stored, int64_t at) {
     const Stored& s = tensor.stored;
     const DType from = *parameter_type(stored.dtype);
     using Lines = FileSlice::Lines;
-    if (s.name.empty()) {
-      slice(stored, 1, 0, {.lines_are = Lines::flat, .from = from, .to = tensor.dtype, .lines = tensor.elements()})
-          .parts.push_back({.at = at, .rows = 1, .cols = tensor.elements()});
-      return;
-    }
+    if (s.name.empty()) return add_flat(stored, from, tensor.dtype, tensor.elements(), at);
     const int64_t rows = tensor.is_vector() ? tensor.cols : tensor.rows, cols = tensor.is_vector() ? 1 : tensor.cols;
     const bool columns = s.transposed || cols == 1;
     slice(stored, s.slices, s.index,

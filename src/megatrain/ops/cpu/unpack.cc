@@ -19,7 +19,12 @@ void unpack_weights(const Context& context, const UnpackWeights& args) {
       return;
     }
     Chunk values;
-    decode_mxfp4(packed, packed + args.elements / 2, begin, count, values.data());
+    const std::byte* scales = packed + packed_scales_at(args.packing, 1, args.elements);
+    if (args.packing == WeightPacking::fp8) {
+      decode_fp8(packed + begin, reinterpret_cast<const float*>(scales), args.cols, begin, count, values.data());
+    } else {
+      decode_mxfp4(packed, scales, begin, count, values.data());
+    }
     narrow(values.data(), vector(out, args.dtype, count), 0, 0, count);
   });
 }
