@@ -33,6 +33,7 @@ class CpuOps final : public Ops {
   void attention_backward(Stream& s, const AttentionBackward& a) override { run(s, cpu::attention_backward, a); }
   void attention_cached(Stream& s, const CachedAttention& a) override { run(s, cpu::attention_cached, a); }
   void dropout(Stream& s, const Dropout& a) override { run(s, cpu::dropout, a); }
+  void move_columns(Stream& s, const MoveColumns& a) override { run(s, cpu::move_columns, a); }
   void gated_forward(Stream& s, const GatedForward& a) override { run(s, cpu::gated_forward, a); }
   void gated_backward(Stream& s, const GatedBackward& a) override { run(s, cpu::gated_backward, a); }
   void route(Stream& s, const Route& a) override { run(s, cpu::route, a); }
