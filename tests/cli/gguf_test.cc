@@ -257,8 +257,9 @@ TEST(ExportGguf, OfAnAdapterAddsUpToTheMergedModel) {
 
 TEST(ExportGguf, RefusesAnAdapterThatReplacesTensorsOrHasNoBase) {
   const AdaptedBase model("llama_bias");
+  const json given = read_json_file(model.adapter + "/adapter_config.json");
   const auto refused = [&](const char* field, const json& value, const std::string& part) {
-    json config = read_json_file(model.adapter + "/adapter_config.json");
+    json config = given;
     config[field] = value;
     write_bytes(model.adapter + "/adapter_config.json", config.dump());
     expect_refusal({"export", model.adapter, "--gguf=f32", "--out", model.place / "no.gguf"}, ExitCode::bad_input,
@@ -268,6 +269,7 @@ TEST(ExportGguf, RefusesAnAdapterThatReplacesTensorsOrHasNoBase) {
   refused("base_model_name_or_path", nullptr, "names no base model");
   refused("base_model_name_or_path", model.place / "gone", "which is not there");
   refused("modules_to_save", {"lm_head"}, "modules_to_save");
+  refused("trainable_token_indices", json::array({3}), "trainable_token_indices");
 }
 
 }  // namespace megatrain::cli

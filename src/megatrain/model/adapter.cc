@@ -19,10 +19,6 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight", kA = ".lora_A.weight", kB = ".lora_B.weight";
 
-bool is_end_of(const std::string& end, const std::string& module) {
-  return module == end || module.ends_with("." + end);
-}
-
 // Names of modules, or one regular expression.
 class ModuleSet {
  public:
@@ -65,9 +61,7 @@ ModulePattern end_pattern(const std::string& text, const char* key) {
 bool is_expert(const TensorSpec& tensor) { return !tensor.parameter.name.empty() || !tensor.stored.name.empty(); }
 
 // Whether a tensor is the weight of an expert that is a module by itself, as files name it.
-bool is_expert_module(const TensorSpec& tensor) {
-  return !tensor.parameter.name.empty() && tensor.stored.name.empty();
-}
+bool is_expert_module(const TensorSpec& tensor) { return !tensor.parameter.name.empty() && tensor.stored.name.empty(); }
 
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
@@ -148,6 +142,10 @@ auto blaming_their_file(const AdapterRules& rules, const Action& action) {
 
 }  // namespace
 
+bool is_end_of(const std::string& end, const std::string& module) {
+  return module == end || module.ends_with("." + end);
+}
+
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
 namespace {
@@ -160,8 +158,8 @@ int64_t rank_of(const AdapterRules& rules, const Targets& targets, const std::st
                 int64_t cols) {
   const int64_t rank = targets.rank(module);
   if (!rules.from_file && rank > std::min(rows, cols))
-    fail_config(fmt::format("adapter: the rank of {} is {}, but its weight is {} x {}; expected at most {}", module, rank,
-                            rows, cols, std::min(rows, cols)));
+    fail_config(fmt::format("adapter: the rank of {} is {}, but its weight is {} x {}; expected at most {}", module,
+                            rank, rows, cols, std::min(rows, cols)));
   return rank;
 }
 
@@ -372,9 +370,10 @@ void check_parameters(const AdapterRules& rules, const Names& names) {
   const Targets targets(rules);
   const auto module = std::ranges::find_if(names.experts, [&](const std::string& m) { return targets.has_expert(m); });
   if (!rules.target_parameters.empty() && module != names.experts.end())
-    fail_config(fmt::format("adapter.targets matches {}, and adapter.target_parameters names experts too: they have one "
-                            "kind of adapter; leave one out",
-                            *module));
+    fail_config(
+        fmt::format("adapter.targets matches {}, and adapter.target_parameters names experts too: they have one "
+                    "kind of adapter; leave one out",
+                    *module));
 }
 
 // What excludes nothing, and patterns for modules without an adapter, would be ignored.
@@ -395,11 +394,12 @@ void check_exclusions(const AdapterRules& rules, const Names& names) {
       const ModulePattern pattern = end_pattern(text, key);
       const auto matches = [&](const std::string& name) { return pattern.matches(name); };
       if (std::ranges::none_of(names.linear, [&](const std::string& m) { return targets.has(m) && matches(m); }) &&
-          std::ranges::none_of(names.experts, [&](const std::string& m) { return targets.has_expert(m) && matches(m); }) &&
+          std::ranges::none_of(names.experts,
+                               [&](const std::string& m) { return targets.has_expert(m) && matches(m); }) &&
           std::ranges::none_of(names.parameters,
                                [&](const std::string& p) { return targets.has_parameter(p) && matches(p); }))
-        fail_config(fmt::format("{}: '{}' matches no module that has an adapter; near it are {}", key, text,
-                                names.near(text)));
+        fail_config(
+            fmt::format("{}: '{}' matches no module that has an adapter; near it are {}", key, text, names.near(text)));
     }
   }
 }
@@ -441,7 +441,7 @@ void freeze_checked(std::vector<LayerLayout>& layouts, const AdapterRules& rules
   const TrainedWhole whole(rules);
   bool adapted = false;
   for (LayerLayout& layout : layouts) {
-    adapted = adapted || layout.is_adapter();
+    adapted = adapted || (layout.is_adapter() && !layout.is_token_rows());
     for (TensorSpec& tensor : layout.tensors) tensor.trainable = tensor.is_adapter() || whole.has(tensor);
   }
   if (!adapted) fail_config("adapter.targets, adapter.exclude and adapter.also_train leave nothing with an adapter");
@@ -465,7 +465,7 @@ bool TrainedWhole::has(const TensorSpec& tensor) const {
 
 void AdapterIndex::add(const LayerLayout& layout) {
   for (const TensorSpec& tensor : layout.tensors) {
-    if (tensor.is_adapter()) halves_[tensor.name] = &tensor;
+    if (tensor.is_half()) halves_[tensor.name] = &tensor;
   }
 }
 

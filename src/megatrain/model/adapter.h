@@ -37,6 +37,8 @@ struct AdapterRules {
   // counts.
   std::vector<std::pair<std::string, double>> rank_pattern, alpha_pattern;
   std::vector<std::string> also_train;  // modules trained whole, without an adapter, by the ends of their names
+  // By module, embed_tokens or lm_head: tokens whose rows of its table are trained (token_rows.h).
+  std::vector<std::pair<std::string, std::vector<int64_t>>> token_indices;
   // The settings are those of a PEFT directory. Their lists may name what this model lacks, as PEFT accepts it.
   bool from_file = false;
 
@@ -51,8 +53,8 @@ std::string module_of(const std::string& tensor);
 // halves. Empty if none of them is a target.
 std::vector<TensorSpec> adapter_tensors(const AdapterRules& rules, const std::vector<TensorSpec>& record);
 
-// The adapters of each expert of a layer, from the experts' tensors. Empty if none is a target. An expert has an adapter
-// for each of its modules; or one for its share of a parameter, in which gate and up share the first half.
+// The adapters of each expert of a layer, from the experts' tensors. Empty if none is a target. An expert has an
+// adapter for each of its modules; or one for its share of a parameter, in which gate and up share the first half.
 // Throws Error(bad_config) unless all experts have equal ones.
 std::vector<std::vector<TensorSpec>> expert_adapter_tensors(const AdapterRules& rules,
                                                             std::span<const std::vector<TensorSpec>> experts);
@@ -62,6 +64,9 @@ std::vector<std::vector<TensorSpec>> expert_adapter_tensors(const AdapterRules& 
 // rules are from a file. `tied`: the output matrix
 // is the embedding's table, which then cannot be trained.
 void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, bool tied);
+
+// Whether `end` is the name of a module, or its last parts.
+bool is_end_of(const std::string& end, const std::string& module);
 
 // Which tensors of the base are trained whole (also_train).
 class TrainedWhole {

@@ -73,7 +73,7 @@ std::string base_fingerprint(const std::string& path, int threads) {
 std::string adapter_text(const TrainConfig::Adapter& a) {
   if (a.rank == 0) return "";
   const auto& [rank, alpha, dropout, targets, target_parameters, exclude, rslora, init, rank_pattern, alpha_pattern,
-               also_train] = a;
+               also_train, token_indices] = a;
   const auto sorted = [](std::vector<std::string> names) {  // their order means nothing
     std::sort(names.begin(), names.end());
     return names;
@@ -90,6 +90,7 @@ std::string adapter_text(const TrainConfig::Adapter& a) {
                            {"also_train", sorted(also_train)}};
   // Older checkpoints lack newer settings, so these are written only when set.
   if (!target_parameters.empty()) settings["target_parameters"] = sorted(target_parameters);
+  if (!token_indices.empty()) settings["trainable_token_indices"] = token_indices;
   return settings.dump();
 }
 

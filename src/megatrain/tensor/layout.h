@@ -27,8 +27,9 @@ namespace megatrain {
 inline constexpr int64_t kTensorAlign = 128;  // elements
 
 // What a tensor is to its layer. Its shape in files, initial values and weight decay follow from this.
-// The two halves of a LoRA adapter have roles of their own: no file of the model has them.
-enum class TensorRole : uint8_t { matrix, embedding, norm, bias, adapter_in, adapter_out };
+// The two halves of a LoRA adapter have roles of their own, and so have trained rows of a frozen table
+// (model/token_rows.h): no file of the model has them.
+enum class TensorRole : uint8_t { matrix, embedding, norm, bias, adapter_in, adapter_out, token_rows };
 
 enum class AdapterInit : uint8_t {
   kaiming,   // A uniform between -1 / sqrt(in) and 1 / sqrt(in), B zero
@@ -81,7 +82,7 @@ struct TensorSpec {
   // Which part of its record this belongs to, ascending: an expert. The gradient norm sums each part separately, so it
   // does not depend on how many parts a record holds.
   int64_t part = 0;
-  Stored stored = {};         // how files hold it
+  Stored stored = {};  // how files hold it
   ExpertParameter parameter = {};
   DType dtype = DType::bf16;  // the weights that stream
   DType master = DType::f32;  // what updates work on; equal to `dtype`: results are rounded to it
@@ -94,11 +95,14 @@ struct TensorSpec {
   int64_t low_offset = -1;     // elements from the start of the low bits, -1: has none; set by make_layout
   int64_t first_block = -1;    // index of its first moment block in the layer; -1: frozen; set by make_layout
   int64_t packed_offset = -1;  // bytes from the start of a packed record's stored form; set by make_layout
+  // Only for trained rows of a table: the tokens whose rows they are.
+  std::vector<int32_t> ids = {};
 
   int64_t elements() const { return rows * cols; }
   bool is_vector() const { return role == TensorRole::norm || role == TensorRole::bias; }  // (cols), not (rows, cols)
   bool decays() const { return !is_vector(); }
-  bool is_adapter() const { return role == TensorRole::adapter_in || role == TensorRole::adapter_out; }
+  bool is_half() const { return role == TensorRole::adapter_in || role == TensorRole::adapter_out; }
+  bool is_adapter() const { return is_half() || role == TensorRole::token_rows; }  // trained beside a frozen base
   bool has_low_bits() const { return master != dtype && !exact; }
 
   // Moment blocks, which share a scale, restart after this many elements: every row in an embedding.
@@ -150,6 +154,7 @@ struct LayerLayout {
   DType gradient_dtype() const { return dtype(); }
 
   bool is_adapter() const { return tensors.front().is_adapter(); }
+  bool is_token_rows() const { return tensors.front().role == TensorRole::token_rows; }
   bool packed() const { return packed_bytes > 0; }
   int64_t weight_bytes() const { return elements * dtype_bytes(dtype()); }           // in the compute form
   int64_t stored_bytes() const { return packed() ? packed_bytes : weight_bytes(); }  // in the stored form

@@ -17,6 +17,7 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/module_pattern.h"
 #include "megatrain/model/stored_tensors.h"
+#include "megatrain/model/token_rows.h"
 #include "megatrain/store/pieces.h"
 
 namespace megatrain {
@@ -62,6 +63,16 @@ ordered_json numbers_json(const std::vector<std::pair<std::string, double>>& num
   return object;
 }
 
+// PEFT takes a list for those of the input embedding.
+ordered_json token_indices_json(const AdapterRules& rules) {
+  if (rules.token_indices.empty()) return nullptr;
+  if (rules.token_indices.size() == 1 && is_end_of(rules.token_indices.front().first, kEmbeddingModule))
+    return rules.token_indices.front().second;
+  ordered_json object = ordered_json::object();
+  for (const auto& [module, ids] : rules.token_indices) object[module] = ids;
+  return object;
+}
+
 // The tensors that a PEFT directory of these adapters holds.
 std::vector<const TensorSpec*> adapter_file_tensors(const AdapterRules& rules,
                                                     const std::vector<const LayerLayout*>& layouts) {
@@ -75,8 +86,8 @@ std::vector<const TensorSpec*> adapter_file_tensors(const AdapterRules& rules,
   return tensors;
 }
 
-// The larger tensor of experts' halves with the roles of the two exchanged: the first half is for the outputs, the second
-// for the inputs. See Stored for the layout.
+// The larger tensor of experts' halves with the roles of the two exchanged: the first half is for the outputs, the
+// second for the inputs. See Stored for the layout.
 std::string other_file_name(const TensorSpec& tensor) {
   const std::string& name = file_name(tensor);
   const bool first = tensor.role == TensorRole::adapter_in;
@@ -100,13 +111,19 @@ class AdapterWeights {
   AdapterWeights(const std::string& directory, const std::vector<const TensorSpec*>& tensors)
       : files_(directory + "/adapter_model.safetensors"), exchanged_(has_exchanged(directory, tensors)) {
     std::set<std::string> known;
-    for (const TensorSpec* tensor : tensors) known.insert(stored(*tensor).name);  // throws if it is missing or different
+    for (const TensorSpec* tensor : tensors)
+      known.insert(stored(*tensor).name);  // throws if it is missing or different
     for (const StoredTensor* stored : files_.tensors()) {
-      if (!known.contains(stored->name))
+      if (known.contains(stored->name)) continue;
+      if (stored->name.ends_with(".token_adapter.base_layer.weight"))
         fail_input(
-            fmt::format("{}: tensor {} belongs to no module with an adapter of this model; give the model that the "
-                        "adapter was made for",
+            fmt::format("{}: {} is a whole table, which PEFT saves if the vocabulary was resized; save the resized "
+                        "model as the base, and the adapter with save_embedding_layers=False",
                         files_.path(), printable(stored->name)));
+      fail_input(
+          fmt::format("{}: tensor {} belongs to no module with an adapter of this model; give the model that the "
+                      "adapter was made for",
+                      files_.path(), printable(stored->name)));
     }
   }
 
@@ -128,7 +145,7 @@ class AdapterWeights {
 
  private:
   bool is_exchanged(const TensorSpec& tensor) const {
-    return exchanged_ && tensor.is_adapter() && !tensor.stored.name.empty();
+    return exchanged_ && tensor.is_half() && !tensor.stored.name.empty();
   }
 
   const StoredTensor& stored(const TensorSpec& tensor) const {
@@ -167,10 +184,10 @@ class AdapterWeights {
       if (text.starts_with("0.18.")) return !either->stored.transposed;
       return text.starts_with("0.19.");
     }
-    log_warn(
-        fmt::format("{}: {} fits in two ways: its first half is for the inputs, or for the outputs as PEFT had it up to "
-                    "0.19. The first is taken; \"peft_version\": \"0.18.0\" in {} says otherwise",
-                    files_.path(), file_name(*either), config));
+    log_warn(fmt::format(
+        "{}: {} fits in two ways: its first half is for the inputs, or for the outputs as PEFT had it up to "
+        "0.19. The first is taken; \"peft_version\": \"0.18.0\" in {} says otherwise",
+        files_.path(), file_name(*either), config));
     return false;
   }
 
@@ -207,9 +224,12 @@ std::string adapter_config(const AdapterRules& rules, const std::string& base,
       {"peft_type", "LORA"},
       {"r", rules.rank},
       {"rank_pattern", numbers_json(rules.rank_pattern)},
-      {"target_modules", rules.targets.empty() ? json() : all ? adapted_modules(layouts) : modules_json(rules.targets)},
+      {"target_modules", rules.targets.empty() ? json()
+                         : all                 ? adapted_modules(layouts)
+                                               : modules_json(rules.targets)},
       {"target_parameters", rules.target_parameters.empty() ? json() : json(rules.target_parameters)},
       {"task_type", "CAUSAL_LM"},
+      {"trainable_token_indices", token_indices_json(rules)},
       {"use_dora", false},
       {"use_rslora", rules.rslora}};
   return json_text(config, 2) + "\n";

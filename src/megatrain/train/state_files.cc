@@ -14,6 +14,7 @@
 #include "megatrain/hub/model_files.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/token_rows.h"
 #include "megatrain/store/pieces.h"
 
 namespace megatrain {
@@ -153,12 +154,36 @@ bool has_adapters(const std::vector<LayerRecord>& records) {
   return std::ranges::any_of(records, [](const LayerRecord& record) { return record.layout().is_adapter(); });
 }
 
+namespace {
+
+// Trained rows of single tokens begin as those of their table.
+void copy_token_rows(std::vector<LayerRecord>& records) {
+  std::map<std::string, Plane> tables;
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors)
+      tables[tensor.name] = {&record, &tensor, Plane::Kind::master};
+  }
+  for (LayerRecord& record : records) {
+    if (!record.layout().is_token_rows()) continue;
+    for (const TensorSpec& rows : record.layout().tensors) {
+      std::vector<float> row(static_cast<size_t>(rows.cols));
+      for (int64_t i = 0; i < rows.rows; ++i) {
+        tables.at(table_of(rows)).read(rows.ids[static_cast<size_t>(i)] * rows.cols, rows.cols, row.data());
+        record.write_master(rows, i * rows.cols, rows.cols, row.data());
+      }
+    }
+  }
+}
+
+}  // namespace
+
 void init_adapters(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
   for_pieces(records, threads, "drawing the adapters", [&](const TensorPiece& piece, float* scratch) {
-    if (!piece.tensor->is_adapter()) return;
+    if (!piece.tensor->is_half()) return;
     init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
     piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
   });
+  copy_token_rows(records);
 }
 
 void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
