@@ -32,6 +32,7 @@ STRENGTH = 0.2  # deviation of the initial B halves times their adapter's scale
 SEQUENCES = 2  # whose logits are stored
 PREFIX = "base_model.model."  # of the names in PEFT's files
 NAME = "default"  # of the adapter in PEFT's modules
+ROWS = "token_adapter.trainable_tokens_delta"
 
 
 @dataclass
@@ -128,6 +129,26 @@ CASES = [
     AdapterCase("mixtral_down", "Mixtral: one parameter of the experts and no module", "mixtral",
                 {"rank": 2, "alpha": 4, "targets": None, "target_parameters": [DOWN]},
                 clip=0.1375, merged=["layers.0.mlp.experts.down_proj"]),
+    AdapterCase("token_rows", "rows of single tokens of an untied embedding, not in order", "qwen3_norm",
+                {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj"], "trainable_token_indices": [17, 3, 60]},
+                clip=0.1055, merged=["embed_tokens", "layers.0.self_attn.q_proj"]),
+    AdapterCase("token_rows_tied", "rows of a table that is the output matrix too", "qwen2_tied",
+                {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj"], "trainable_token_indices": [5, 90, 41, 2]},
+                clip=0.42, merged=["embed_tokens", "layers.0.self_attn.q_proj"]),
+    AdapterCase("token_rows_scaled", "Gemma 3: tied rows of a scaled embedding, the padding's among them",
+                "gemma3_local",
+                {"rank": 2, "alpha": 4, "targets": ["o_proj"],
+                 "trainable_token_indices": {"embed_tokens": [0, 33], "lm_head": [0, 33]}},
+                clip=0.7, merged=["embed_tokens", "layers.0.self_attn.o_proj"]),
+    AdapterCase("token_rows_head", "rows of the embedding and others of the output matrix, float32 file, label mask",
+                "llama_linear",
+                {"rank": 2, "alpha": 4, "targets": ["down_proj"],
+                 "trainable_token_indices": {"embed_tokens": [7], "lm_head": [50, 7, 12]}},
+                clip=0.27, merged=["embed_tokens", "lm_head", "layers.0.mlp.down_proj"]),
+    AdapterCase("token_rows_multiplied", "Granite 3: multipliers of embedding and logits; lm_head is not named, but tied",
+                "granite_tied",
+                {"rank": 2, "alpha": 4, "targets": ["q_proj"], "trainable_token_indices": [9]},
+                clip=0.0125, merged=["embed_tokens", "layers.0.self_attn.q_proj"]),
 ]
 
 # What PEFT 0.21 adapts for all-linear in a layer: modules, and parameters that are not a module's weight. Experts and
@@ -147,12 +168,14 @@ def peft_config(keys):
                       target_modules=keys["targets"], target_parameters=keys["target_parameters"] or None,
                       exclude_modules=keys["exclude"] or None,
                       use_rslora=keys["rslora"], rank_pattern=dict(keys["rank_pattern"]),
-                      alpha_pattern=dict(keys["alpha_pattern"]), modules_to_save=keys["also_train"] or None)
+                      alpha_pattern=dict(keys["alpha_pattern"]), modules_to_save=keys["also_train"] or None,
+                      trainable_token_indices=keys.get("trainable_token_indices"))
 
 
 def file_name(parameter):
     """The name in PEFT's file without PREFIX, of a parameter of a PeftModel."""
-    return parameter.removeprefix(PREFIX).replace(f".modules_to_save.{NAME}.", ".").replace(f".{NAME}.", ".")
+    name = parameter.removeprefix(PREFIX).removesuffix(f".{NAME}")
+    return name.replace(f".modules_to_save.{NAME}.", ".").replace(f".{NAME}.", ".")
 
 
 def trained_of(model):
@@ -160,12 +183,16 @@ def trained_of(model):
 
 
 def write_adapter(case, directory):
-    """PEFT's initial values, but B halves that are not zero: else the gradients of the A halves would be zero."""
+    """PEFT's initial values, but B halves that are not zero: else the gradients of the A halves would be zero. Rows of
+    single tokens are not those of their table."""
     model = base_goldens.load_model(case.model, FLOAT32)
     torch.manual_seed(base_goldens.seed_of(case))
     model = get_peft_model(model, peft_config(case.keys))
     rng = np.random.default_rng([base_goldens.seed_of(case), 3])
     for name, parameter in sorted(trained_of(model).items()):
+        if name.endswith(ROWS):
+            noise = rng.standard_normal(tuple(parameter.shape)) * parameter.std().item()
+            parameter.data.add_(torch.from_numpy(noise).to(FLOAT32))
         if not name.endswith("lora_B.weight"):
             continue
         assert not parameter.any(), name
@@ -231,7 +258,7 @@ def merged_names(case, modules):
     if not case.merged:
         layers = [[module for module in modules if f".{layer}." in module] for layer in range(2)]
         return [layers[0][0], layers[0][-1], layers[1][-2]]
-    return ["model." + end for end in case.merged]
+    return [end if end == "lm_head" else "model." + end for end in case.merged]
 
 
 def by_expert(case, tensors):
