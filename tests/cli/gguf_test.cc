@@ -257,8 +257,9 @@ TEST(ExportGguf, OfAnAdapterAddsUpToTheMergedModel) {
 
 TEST(ExportGguf, RefusesAnAdapterThatReplacesTensorsOrHasNoBase) {
   const AdaptedBase model("llama_bias");
+  const json given = read_json_file(model.adapter + "/adapter_config.json");
   const auto refused = [&](const char* field, const json& value, const std::string& part) {
-    json config = read_json_file(model.adapter + "/adapter_config.json");
+    json config = given;
     config[field] = value;
     write_bytes(model.adapter + "/adapter_config.json", config.dump());
     expect_refusal({"export", model.adapter, "--gguf=f32", "--out", model.place / "no.gguf"}, ExitCode::bad_input,
@@ -270,6 +271,7 @@ TEST(ExportGguf, RefusesAnAdapterThatReplacesTensorsOrHasNoBase) {
   refused("bias", "all", "cannot hold biases");
   refused("use_dora", true, "llama.cpp's adapters do not have");
   refused("modules_to_save", {"lm_head"}, "modules_to_save");
+  refused("trainable_token_indices", json::array({3}), "trainable_token_indices");
 }
 
 }  // namespace megatrain::cli

@@ -416,7 +416,8 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
        "--adapter.targets=.*layers\\.[0-3]\\..*(q|v)_proj", "--adapter.target_parameters=mlp.experts.down_proj",
        "--adapter.exclude=k_proj,mlp.up_proj", "--adapter.rslora", "--adapter.dora", "--adapter.bias=lora_only",
        "--adapter.init=gaussian", "--adapter.rank_pattern={v_proj: 2}",
-       "--adapter.alpha_pattern={'layers\\.1\\..*': 0.5}", "--adapter.also_train=lm_head,norm", "--memory.base=host"});
+       "--adapter.alpha_pattern={'layers\\.1\\..*': 0.5}", "--adapter.also_train=lm_head,norm", "--memory.base=host",
+       "--adapter.trainable_token_indices={embed_tokens: [7, 3], model.lm_head: 9}"});
   EXPECT_EQ(parse_config(resolved_yaml(adapted), "resolved"), adapted);
   for (const ConfigKey& key : config_keys()) {
     const std::string usual = key.write(TrainConfig{});
@@ -424,6 +425,25 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
     EXPECT_TRUE(key.write(full) != usual || key.write(sets) != usual || key.write(split) != usual ||
                 key.write(adapted) != usual)
         << key.name << " is not exercised here";
+  }
+}
+
+TEST(Config, RowsOfTokensAreIdsOrAListForEachModule) {
+  using Tokens = decltype(TrainConfig::Adapter::trainable_token_indices);
+  const std::string rest = "model.path: m\ndata.train: a.jsonl\nsteps: 1\n";
+  const auto read = [&](const std::string& value) {
+    return parse_config(rest + "adapter.trainable_token_indices: " + value + "\n", "c.yaml").adapter;
+  };
+  for (const std::string value : {"[7, 3]", "7, 3", "{embed_tokens: [7, 3]}"}) {
+    EXPECT_EQ(read(value).trainable_token_indices, (Tokens{{"embed_tokens", {7, 3}}})) << value;
+    EXPECT_EQ(read(value).rank, 8) << "another key of adapter asks for adapters";
+  }
+  EXPECT_EQ(read("{embed_tokens: [7], lm_head: [9, 2]}").trainable_token_indices,
+            (Tokens{{"embed_tokens", {7}}, {"lm_head", {9, 2}}}));
+  EXPECT_EQ(read("null").trainable_token_indices, Tokens{});
+  for (const std::string value : {"[-1]", "[a]", "[1.5]", "{embed_tokens: []}", "{embed_tokens: [[1]]}", "''"}) {
+    const std::string said = refusal(rest + "adapter.trainable_token_indices: " + value + "\n");
+    EXPECT_NE(said.find("expected null, ids of tokens"), std::string::npos) << value << ": " << said;
   }
 }
 
@@ -526,7 +546,9 @@ TEST(Config, EveryKeyIsNamedOnceIsInTheHelpAndIsAnOverride) {
   const std::string help = config_help();
   for (const ConfigKey& key : config_keys()) {
     EXPECT_TRUE(names.insert(key.name).second) << key.name;
-    EXPECT_NE(help.find("\n  " + key.name + " "), std::string::npos) << key.name;
+    EXPECT_TRUE(help.find("\n  " + key.name + " ") != std::string::npos ||
+                help.find("\n  " + key.name + "\n") != std::string::npos)
+        << key.name;
     EXPECT_TRUE(config_help(key.name).starts_with("  " + key.name + "\n")) << key.name;
     EXPECT_TRUE(is_config_override("--" + key.name + "=1")) << key.name;
     EXPECT_EQ(nearest_config_key(key.name + "x"), key.name);

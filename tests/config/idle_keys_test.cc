@@ -50,6 +50,7 @@ const IdleCase kCases[] = {
     {"adapter.rank_pattern", "{q_proj: 2}", kText + "adapter.rank: 0\n", kText},
     {"adapter.alpha_pattern", "{q_proj: 2}", kText + "adapter.rank: 0\n", kText},
     {"adapter.also_train", "lm_head", kText + "adapter.rank: 0\n", kText},
+    {"adapter.trainable_token_indices", "[7]", kText + "adapter.rank: 0\n", kText},
     {"memory.base", "files", kText + "adapter.rank: 0\n", kText + "adapter.rank: 8\n", "auto"},
     {"optim.min_lr", "1e-6", kTokens, kTokens + "optim.schedule: linear\n", "0"},
     {"optim.decay", "0.5", kTokens + "optim.schedule: cosine\n", kTokens + "optim.schedule: wsd\n"},

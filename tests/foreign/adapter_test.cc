@@ -241,6 +241,17 @@ TEST(AxolotlAdapter, ParametersOfExpertsHaveAdaptersWithOrWithoutModules) {
   EXPECT_TRUE(parse(axolotl_lora(alone)).adapter.targets.empty());
 }
 
+TEST(AxolotlAdapter, RowsOfTokensAreAListOrAMappingOfModules) {
+  using Tokens = decltype(Adapter::trainable_token_indices);
+  const auto tokens = [](const std::string& value) {
+    return parse(axolotl_lora({{"peft_trainable_token_indices", value}})).adapter.trainable_token_indices;
+  };
+  EXPECT_EQ(tokens("[7, 3]"), (Tokens{{"embed_tokens", {7, 3}}}));
+  EXPECT_EQ(tokens("{embed_tokens: [7, 3], lm_head: [9]}"), (Tokens{{"embed_tokens", {7, 3}}, {"lm_head", {9}}}));
+  EXPECT_EQ(tokens("null"), Tokens{});
+  EXPECT_TRUE(has(refusal(axolotl_lora({{"peft_trainable_token_indices", "[seven]"}})), "ids of tokens"));
+}
+
 TEST(AxolotlAdapter, WhatWouldBeIgnoredIsRefusedByName) {
   for (const auto& [name, value] : Keys{{"peft_init_lora_weights", "pissa"},
                                         {"peft_init_lora_weights", "false"},
@@ -249,7 +260,7 @@ TEST(AxolotlAdapter, WhatWouldBeIgnoredIsRefusedByName) {
     EXPECT_TRUE(has(refusal(axolotl_lora({{name, value}})), ": " + name + " is "))
         << refusal(axolotl_lora({{name, value}}));
   for (const auto& [name, value] :
-       Keys{{"peft_trainable_token_indices", "[7]"}, {"loraplus_lr_embedding", "1e-6"}, {"relora", "true"}})
+       Keys{{"loraplus_lr_embedding", "1e-6"}, {"relora", "true"}})
     EXPECT_TRUE(has(refusal(axolotl_lora({{name, value}})), ": " + name + ": "))
         << refusal(axolotl_lora({{name, value}}));
   const Keys off = {{"adapter", ""}, {"lora_r", "16"}, {"peft_use_dora", "true"}, {"loraplus_lr_ratio", "16"}};

@@ -8,6 +8,7 @@
 #include "tests/gpu/cuda_fixture.h"
 #include "tests/ops/adamw_coded_check.h"
 #include "tests/ops/adamw_update_check.h"
+#include "tests/ops/columns_check.h"
 #include "tests/ops/cpu_fixture.h"
 #include "tests/ops/dropout_check.h"
 #include "tests/ops/expert_layer.h"
@@ -69,6 +70,11 @@ TEST(CudaOps, PackedWeightsHaveTheBitsOfTheDecoder) {
 TEST(CudaOps, DropoutDropsWhatTheKeyNames) {
   CudaFixture cuda;
   for (const DropoutCase& c : dropout_cases()) expect_dropped(*cuda.device, *cuda.ops, *cuda.stream, c);
+}
+
+TEST(CudaOps, ColumnsAreMovedAndLeaveZeros) {
+  CudaFixture cuda;
+  for (const ColumnsCase& c : columns_cases()) expect_columns_moved(*cuda.device, *cuda.ops, *cuda.stream, c);
 }
 
 TEST(CudaOps, EveryCaseAgreesWithTheCpu) {

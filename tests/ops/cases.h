@@ -18,6 +18,7 @@ struct EmbeddingCase {
   DType dtype;
   int64_t rows, tokens, hidden;
   float scale = 1;
+  bool holes = false;  // every third token has a negative index, which leaves its row as it is
 };
 
 struct RmsNormCase {
@@ -148,6 +149,9 @@ inline const std::vector<EmbeddingCase> kEmbeddingCases = {
     {DType::f32, 40, 300, 600, 0.3f},
     {DType::bf16, 9, 70, 41, 25.25f},
     {DType::bf16, 64, 200, 520, 33.75f},
+    {DType::f32, 5, 40, 7, 1, true},
+    {DType::bf16, 9, 70, 41, 25.25f, true},
+    {DType::bf16, 64, 200, 520, 1, true},
 };
 
 inline const std::vector<RmsNormCase> kRmsNormCases = {
@@ -357,7 +361,7 @@ inline std::string sizes(std::initializer_list<int64_t> list) {
 }
 inline std::string name_of(const EmbeddingCase& c) {
   return std::string("embedding ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.tokens, c.hidden}) +
-         flags({{c.scale != 1, "scaled"}});
+         flags({{c.scale != 1, "scaled"}, {c.holes, "holes"}});
 }
 inline std::string name_of(const RmsNormCase& c) {
   return std::string("rmsnorm ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.groups, c.size}) +

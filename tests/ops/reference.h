@@ -14,7 +14,8 @@ inline Values reference(const EmbeddingCase& c, const Values& in) {
   Vector out(static_cast<size_t>(c.tokens * c.hidden));
   for (int64_t t = 0; t < c.tokens; ++t) {
     const int64_t row = static_cast<int64_t>(index[t]);
-    for (int64_t i = 0; i < c.hidden; ++i) out[t * c.hidden + i] = table[row * c.hidden + i] * c.scale;
+    for (int64_t i = 0; i < c.hidden; ++i)
+      out[t * c.hidden + i] = row < 0 ? in.at("held")[t * c.hidden + i] : table[row * c.hidden + i] * c.scale;
   }
   return {{"out", out}};
 }

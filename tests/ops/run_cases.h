@@ -9,7 +9,7 @@
 
 namespace megatrain::testing {
 
-// The sorted segments of an index list, in the form EmbeddingBackward takes.
+// The sorted segments of an index list, in the form EmbeddingBackward takes. Negative indices are in none.
 struct Segments {
   std::vector<int32_t> order, begin, row;
 };
@@ -26,6 +26,10 @@ inline Segments segments_of(const std::vector<int32_t>& index, int32_t first = 0
     }
   }
   s.begin.push_back(static_cast<int32_t>(index.size()));
+  if (!s.row.empty() && s.row.front() < 0) {
+    s.row.erase(s.row.begin());
+    s.begin.erase(s.begin.begin());
+  }
   for (int32_t& position : s.order) position += first;
   return s;
 }
@@ -35,7 +39,7 @@ inline OpRun run(Harness& h, const EmbeddingCase& c, uint64_t seed) {
   OpRun r;
   std::vector<int32_t> index(static_cast<size_t>(c.tokens));
   for (size_t t = 0; t < index.size(); ++t)
-    index[t] = static_cast<int32_t>(h.random_index(t, static_cast<uint64_t>(c.rows)));
+    index[t] = c.holes && t % 3 == 1 ? -1 : static_cast<int32_t>(h.random_index(t, static_cast<uint64_t>(c.rows)));
   r.in["index"] = to_vector(index);
   r.in["table"] = h.random(c.rows * c.hidden, c.dtype);
   r.in["grad_out"] = h.random(c.tokens * c.hidden, c.dtype);
@@ -45,7 +49,11 @@ inline OpRun run(Harness& h, const EmbeddingCase& c, uint64_t seed) {
   const Tensor table = h.filled(c.dtype, c.rows, c.hidden, r.in["table"]);
   const Tensor grad_out = h.filled(c.dtype, c.tokens, c.hidden, r.in["grad_out"]);
   const Tensor grad = h.filled(DType::f32, c.rows, c.hidden, r.in["before_table"]);
-  const Tensor out = h.poisoned(c.dtype, c.tokens, c.hidden);
+  Tensor out = h.poisoned(c.dtype, c.tokens, c.hidden);
+  if (c.holes) {
+    r.in["held"] = h.random(c.tokens * c.hidden, c.dtype);
+    h.write(out, out.view, r.in["held"]);
+  }
   h.launch(r.seconds["forward"], [&] {
     h.ops.embedding_forward(
         h.stream, {.table = table.view, .index = pointer<int32_t>(index_d), .scale = c.scale, .out = out.view});

@@ -3,6 +3,7 @@
 #include "megatrain/generate/cached_forward.h"
 #include "megatrain/io/file.h"
 #include "megatrain/model/stored_tensors.h"
+#include "megatrain/model/token_rows.h"
 #include "megatrain/run/merge_adapter.h"
 #include "megatrain/train/adapter_files.h"
 #include "tests/parity/parity.h"
@@ -73,10 +74,21 @@ TEST_P(AdapterGolden, AnUntrainedAdapterComesOutAsItWentIn) {
   EXPECT_EQ(after.settings.alpha, before.settings.alpha);
   EXPECT_EQ(after.settings.rank_pattern, before.settings.rank_pattern);
   EXPECT_EQ(after.settings.also_train, before.settings.also_train);
+  EXPECT_EQ(after.settings.trainable_token_indices, before.settings.trainable_token_indices);
   EXPECT_TRUE(std::filesystem::exists(after.base + "/config.json")) << after.base;
 }
 
-// Answers compute the adapters beside the weights: the logits of two sequences, token by token.
+// The records of these layouts, with the base's weights or the adapter's values where they have some.
+std::vector<LayerRecord> filled_records(Device& device, const std::vector<LayerLayout>& layouts, const TrainConfig& c,
+                                        const AdapterRules& rules, bool base, bool adapter) {
+  std::vector<LayerRecord> records = make_records(device, layouts, std::vector<Tier>(layouts.size(), Tier::host));
+  if (base) load_weights(c.model.path, records, 2);
+  if (adapter) load_adapter(c.model.adapter, rules, records, 2);
+  return records;
+}
+
+// Answers compute the adapters beside the weights: the logits of two sequences, token by token. So they do with
+// adapters that a pass chooses, whose values are not among the base's records.
 TEST_P(AdapterGolden, GenerationHasTheLogitsOfPeft) {
   const TrainConfig c = config();
   const nlohmann::json golden = read_json_file(golden_path(name()) + "/expected.json");
@@ -85,27 +97,47 @@ TEST_P(AdapterGolden, GenerationHasTheLogitsOfPeft) {
   const auto device = make_cpu_device();
   const auto ops = make_cpu_ops({.threads = 2});
   const std::vector<LayerLayout> layouts = weights_only(model_layouts(model, DType::f32, {.adapter = rules}));
-  std::vector<LayerRecord> records = make_records(*device, layouts, std::vector<Tier>(layouts.size(), Tier::host));
-  load_weights(c.model.path, records, 2);
-  load_adapter(adapter(), rules, records, 2);
+  const std::vector<LayerRecord> records = filled_records(*device, layouts, c, rules, true, true);
   const int64_t length = golden.at("seq_len").get<int64_t>();
   const std::vector<float> expected = read_tensors(golden_path(name()) + "/logits.safetensors").at("logits");
   const std::string tokens = read_bytes(golden_path(name()) + "/" + golden.at("data").at("tokens").get<std::string>());
   const size_t width = golden.at("data").at("dtype") == "uint32" ? 4 : 2;
-  CachedForward forward(*device, *ops, model, records,
-                        {.max_context = length, .memory_bytes = int64_t{1} << 30, .adapter = rules});
+  const GeneratorOptions options{.max_context = length, .memory_bytes = int64_t{1} << 30};
+  GeneratorOptions adapted = options;
+  adapted.adapter = rules;
+  CachedForward forward(*device, *ops, model, records, adapted);
+
+  // an adapter that can be chosen has no modules trained whole and no adapters of experts
+  const bool can_be_chosen = rules.also_train.empty() && std::ranges::none_of(layouts, adapts_experts);
+  std::vector<LayerLayout> of_base = layouts, of_choice = layouts;
+  std::erase_if(of_base, [](const LayerLayout& layout) { return layout.is_adapter(); });
+  std::erase_if(of_choice, [](const LayerLayout& layout) { return !layout.is_adapter(); });
+  const std::vector<LayerRecord> base = filled_records(*device, of_base, c, rules, true, false);
+  const std::vector<LayerRecord> choice = filled_records(*device, of_choice, c, rules, false, can_be_chosen);
+  GeneratorOptions choosing = options;
+  if (can_be_chosen) choosing.choices = {{.rules = rules, .records = &choice}};
+  CachedForward choosable(*device, *ops, model, base, choosing), plain(*device, *ops, model, base, options);
+
   double worst = 0;
   for (int64_t at = 0; at < 2 * length; ++at) {
     int32_t id = 0;
     std::memcpy(&id, tokens.data() + static_cast<size_t>(at) * width, width);
-    const std::span<const float> logits = forward.run(
-        {{.sequence = 0, .position = at % length, .ids = std::span(&id, 1), .logits = true, .length = length}});
+    const std::vector<CachedForward::Feed> feed = {
+        {.sequence = 0, .position = at % length, .ids = std::span(&id, 1), .logits = true, .length = length}};
+    const std::span<const float> logits = forward.run(feed);
     for (int64_t v = 0; v < model.vocab; ++v) {
       const float e = expected[static_cast<size_t>(at * model.vocab + v)];
       worst = std::max(worst, std::fabs(static_cast<double>(logits[static_cast<size_t>(v)]) - e));
     }
+    if (can_be_chosen && at < length) {
+      ASSERT_TRUE(std::ranges::equal(choosable.run(feed, 1), logits)) << at;
+    }
   }
   EXPECT_LE(worst, 1e-5 * largest(expected));
+  const int32_t id = rules.token_indices.empty() ? 1 : static_cast<int32_t>(rules.token_indices.front().second.front());
+  const std::vector<CachedForward::Feed> first = {
+      {.sequence = 0, .position = 0, .ids = std::span(&id, 1), .logits = true, .length = length}};
+  EXPECT_TRUE(std::ranges::equal(choosable.run(first, 0), plain.run(first))) << "without the adapter";
 }
 
 TEST_P(AdapterGolden, MergedWeightsAreThoseOfPeftAndTheOthersTheBases) {
@@ -126,6 +158,7 @@ TEST_P(AdapterGolden, MergedWeightsAreThoseOfPeftAndTheOthersTheBases) {
     for (const TensorSpec& tensor : layout.tensors) {
       if (adapters.of(tensor).a) adapted.insert(file_name(tensor));
       if (adapters.of(tensor).a || tensor.trainable) may_change.insert(file_name(tensor));
+      if (tensor.role == TensorRole::token_rows) may_change.insert(table_of(tensor));
     }
   }
   for (const auto& [tensor, values] : found) {

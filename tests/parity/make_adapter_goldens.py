@@ -32,6 +32,7 @@ STRENGTH = 0.2  # deviation of the initial B halves times their adapter's scale
 SEQUENCES = 2  # whose logits are stored
 PREFIX = "base_model.model."  # of the names in PEFT's files
 NAME = "default"  # of the adapter in PEFT's modules
+ROWS = "token_adapter.trainable_tokens_delta"
 
 
 @dataclass
@@ -156,6 +157,26 @@ CASES = [
     AdapterCase("bias_gpt_oss", "gpt-oss: biases of attention and the router, but no sinks and no experts", "gpt_oss",
                 {"rank": 3, "alpha": 6, "bias": "all"}, clip=0.24,
                 merged=["layers.0.self_attn.k_proj", "layers.1.mlp.router"]),
+    AdapterCase("token_rows", "rows of single tokens of an untied embedding, not in order", "qwen3_norm",
+                {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj"], "trainable_token_indices": [17, 3, 60]},
+                clip=0.1055, merged=["embed_tokens", "layers.0.self_attn.q_proj"]),
+    AdapterCase("token_rows_tied", "rows of a table that is the output matrix too", "qwen2_tied",
+                {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj"], "trainable_token_indices": [5, 90, 41, 2]},
+                clip=0.42, merged=["embed_tokens", "layers.0.self_attn.q_proj"]),
+    AdapterCase("token_rows_scaled", "Gemma 3: tied rows of a scaled embedding, the padding's among them",
+                "gemma3_local",
+                {"rank": 2, "alpha": 4, "targets": ["o_proj"],
+                 "trainable_token_indices": {"embed_tokens": [0, 33], "lm_head": [0, 33]}},
+                clip=0.7, merged=["embed_tokens", "layers.0.self_attn.o_proj"]),
+    AdapterCase("token_rows_head", "rows of the embedding and others of the output matrix, float32 file, label mask",
+                "llama_linear",
+                {"rank": 2, "alpha": 4, "targets": ["down_proj"],
+                 "trainable_token_indices": {"embed_tokens": [7], "lm_head": [50, 7, 12]}},
+                clip=0.27, merged=["embed_tokens", "lm_head", "layers.0.mlp.down_proj"]),
+    AdapterCase("token_rows_multiplied", "Granite 3: multipliers of embedding and logits; lm_head is not named, but tied",
+                "granite_tied",
+                {"rank": 2, "alpha": 4, "targets": ["q_proj"], "trainable_token_indices": [9]},
+                clip=0.0125, merged=["embed_tokens", "layers.0.self_attn.q_proj"]),
 ]
 
 # What PEFT 0.21 adapts for all-linear in a layer: modules, and parameters that are not a module's weight. Experts and
@@ -174,13 +195,16 @@ def peft_config(keys):
     return LoraConfig(task_type="CAUSAL_LM", r=keys["rank"], lora_alpha=keys["alpha"], lora_dropout=keys["dropout"],
                       target_modules=keys["targets"], target_parameters=keys["target_parameters"] or None,
                       exclude_modules=keys["exclude"] or None,
-                      use_rslora=keys["rslora"], use_dora=keys.get("dora", False), bias=keys.get("bias", "none"), rank_pattern=dict(keys["rank_pattern"]),
-                      alpha_pattern=dict(keys["alpha_pattern"]), modules_to_save=keys["also_train"] or None)
+                      use_rslora=keys["rslora"], use_dora=keys.get("dora", False), bias=keys.get("bias", "none"),
+                      rank_pattern=dict(keys["rank_pattern"]), alpha_pattern=dict(keys["alpha_pattern"]),
+                      modules_to_save=keys["also_train"] or None,
+                      trainable_token_indices=keys.get("trainable_token_indices"))
 
 
 def file_name(parameter):
     """The name in PEFT's file without PREFIX, of a parameter of a PeftModel."""
-    name = parameter.removeprefix(PREFIX).replace(f".modules_to_save.{NAME}.", ".").replace(f".{NAME}.", ".")
+    name = parameter.removeprefix(PREFIX).removesuffix(f".{NAME}")
+    name = name.replace(f".modules_to_save.{NAME}.", ".").replace(f".{NAME}.", ".")
     return name.removesuffix(".weight") if name.endswith("lora_magnitude_vector.weight") else name
 
 
@@ -190,7 +214,7 @@ def trained_of(model):
 
 def write_adapter(case, directory):
     """PEFT's initial values, but B halves that are not zero: else the gradients of the A halves would be zero. DoRA's
-    magnitudes are not those of the weights either."""
+    magnitudes, trained biases and rows of single tokens are not those of the base either."""
     model = base_goldens.load_model(case.model, FLOAT32)
     torch.manual_seed(base_goldens.seed_of(case))
     model = get_peft_model(model, peft_config(case.keys))
@@ -202,6 +226,9 @@ def write_adapter(case, directory):
             parameter.data.mul_(torch.from_numpy(1 + 0.1 * rng.standard_normal(tuple(parameter.shape))))
         if name.endswith(".bias"):  # no longer the base's
             parameter.data.add_(torch.from_numpy(0.05 * rng.standard_normal(tuple(parameter.shape))))
+        if name.endswith(ROWS):
+            noise = rng.standard_normal(tuple(parameter.shape)) * parameter.std().item()
+            parameter.data.add_(torch.from_numpy(noise).to(FLOAT32))
         if not name.endswith("lora_B.weight"):
             continue
         assert not parameter.any(), name
@@ -267,7 +294,7 @@ def merged_names(case, modules):
     if not case.merged:
         layers = [[module for module in modules if f".{layer}." in module] for layer in range(2)]
         return [layers[0][0], layers[0][-1], layers[1][-2]]
-    return ["model." + end for end in case.merged]
+    return [end if end == "lm_head" else "model." + end for end in case.merged]
 
 
 def by_expert(case, tensors):

@@ -64,6 +64,14 @@ inline TrainConfig::Adapter adapter_of(const nlohmann::json& golden) {
     for (const auto& [pattern, number] : a.at(key).items()) list.emplace_back(pattern, number.get<double>());
     return list;
   };
+  const auto token_indices = [&] {
+    std::vector<std::pair<std::string, std::vector<int64_t>>> list;
+    const nlohmann::json given = a.value("trainable_token_indices", nlohmann::json());
+    if (given.is_array()) list.emplace_back("embed_tokens", given.get<std::vector<int64_t>>());
+    const nlohmann::json by_module = given.is_object() ? given : nlohmann::json::object();
+    for (const auto& [module, ids] : by_module.items()) list.emplace_back(module, ids.get<std::vector<int64_t>>());
+    return list;
+  };
   return {.rank = a.at("rank"),
           .alpha = a.at("alpha"),
           .dropout = a.at("dropout"),
@@ -75,7 +83,8 @@ inline TrainConfig::Adapter adapter_of(const nlohmann::json& golden) {
           .bias = a.value("bias", "none"),
           .rank_pattern = numbers("rank_pattern"),
           .alpha_pattern = numbers("alpha_pattern"),
-          .also_train = modules("also_train")};
+          .also_train = modules("also_train"),
+          .trainable_token_indices = token_indices()};
 }
 
 inline Tensors read_tensors(const std::string& path) {

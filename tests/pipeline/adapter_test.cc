@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "megatrain/model/token_rows.h"
 #include "megatrain/plan/inventory.h"
 #include "tests/pipeline/adapter_check.h"
 #include "tests/support/fixtures.h"
@@ -59,7 +60,15 @@ Tensors first_gradients(Tiny& tiny, Trainer& trainer, StepReport& report) {
   const auto note = [&](int64_t index, const HostGradient& gradient) {
     const LayerRecord& record = trainer.records()[static_cast<size_t>(index)];
     for (const TensorSpec& tensor : record.layout().tensors) {
-      if (!tensor.trainable || gradient.rows) continue;
+      if (!tensor.trainable) continue;
+      if (gradient.rows) {  // of a table
+        std::vector<float>& rows = gradients[tensor.name];
+        rows.assign(static_cast<size_t>(tensor.elements()), 0.0f);
+        for (size_t i = 0; i < gradient.rows->size(); ++i)
+          std::copy_n(reinterpret_cast<const float*>(gradient.data) + static_cast<int64_t>(i) * tensor.cols,
+                      tensor.cols, rows.begin() + (*gradient.rows)[i] * tensor.cols);
+        continue;
+      }
       const auto* begin = reinterpret_cast<const float*>(gradient.data) + tensor.state_offset;
       gradients[tensor.name].assign(begin, begin + tensor.elements());
     }
@@ -167,6 +176,47 @@ TEST(AdapterGradient, IsThatOfTheMergedWeight) {
       }
       EXPECT_LT(worst(gradients.at(module_of(name) + ".lora_A.weight"), grad_a), 2e-5) << name;
       EXPECT_LT(worst(gradients.at(module_of(name) + ".lora_B.weight"), grad_b), 2e-5) << name;
+    }
+  }
+}
+
+// The loss, and the gradient of rows of single tokens, are those of a table that has these rows.
+TEST(AdapterGradient, OfRowsOfTokensIsThatOfTheirTable) {
+  const Shape untied{.layers = 2, .clip = false, .precision = "fp32", .dumps = true};
+  Shape tied = untied;
+  tied.tied = true;
+  tied.pad_id = 33;
+  const AdapterRules both{.rank = 2, .token_indices = {{"embed_tokens", {7, 60, 3}}, {"lm_head", {3, 8}}}},
+      shared{.rank = 2, .token_indices = {{"embed_tokens", {33, 2, 41}}}};
+  for (const AdapterCase& c : {AdapterCase{"both", both, untied}, AdapterCase{"shared", shared, tied}}) {
+    SCOPED_TRACE(c.name);
+    Tiny adapted(c.adapted()), whole(c.shape);
+    const auto trainer = adapted.trainer(adapted.default_plan()), merged = whole.trainer(whole.default_plan());
+    std::map<std::string, std::pair<std::vector<int32_t>, std::vector<float>>> rows;  // by table
+    rewrite(trainer->records(), [&](const TensorSpec& tensor, std::vector<float>& values) {
+      if (tensor.role != TensorRole::token_rows) return;
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] += static_cast<float>(random_uniform(11, tensor.name_hash(), i) - 0.5);
+      rows[table_of(tensor)] = {tensor.ids, values};
+    });
+    rewrite(merged->records(), [&](const TensorSpec& tensor, std::vector<float>& values) {
+      const auto found = rows.find(tensor.name);
+      for (size_t i = 0; found != rows.end() && i < found->second.first.size(); ++i)
+        std::copy_n(found->second.second.begin() + static_cast<int64_t>(i) * tensor.cols, tensor.cols,
+                    values.begin() + found->second.first[i] * tensor.cols);
+    });
+    StepReport found, expected;
+    const Tensors gradients = first_gradients(adapted, *trainer, found);
+    const Tensors of_tables = first_gradients(whole, *merged, expected);
+    EXPECT_NEAR(found.loss, expected.loss, 2e-6 * expected.loss);
+    for (const auto& [table, ids_and_values] : rows) {
+      const std::vector<float>& of_table = of_tables.at(table);
+      const auto cols = static_cast<int64_t>(ids_and_values.second.size() / ids_and_values.first.size());
+      std::vector<double> of_rows;
+      for (const int32_t id : ids_and_values.first)
+        of_rows.insert(of_rows.end(), of_table.begin() + id * cols, of_table.begin() + (id + 1) * cols);
+      EXPECT_LT(worst(gradients.at(module_of(table) + ".token_adapter.trainable_tokens_delta"), of_rows), 2e-5)
+          << table;
     }
   }
 }
@@ -372,7 +422,10 @@ TEST(DoraMagnitudes, ThatAreTheNormsGiveTheLossOfLora) {
 }
 
 TEST(AdapterState, HoldsOnlyWhatIsTrainedAndComesBackBitForBit) {
-  const AdapterCase c{.name = "", .adapter = {.rank = 4, .also_train = {"norm"}}, .shape = {.bf16_source = true}};
+  const AdapterCase c{
+      .name = "",
+      .adapter = {.rank = 4, .also_train = {"norm"}, .token_indices = {{"embed_tokens", {7, 3}}, {"lm_head", {9}}}},
+      .shape = {.bf16_source = true}};
   Tiny tiny(c.adapted());
   const auto trainer = tiny.trainer(random_plan(tiny.workload(), 1));
   for (int64_t step = 1; step <= 2; ++step) tiny.step(*trainer, step);
@@ -385,6 +438,8 @@ TEST(AdapterState, HoldsOnlyWhatIsTrainedAndComesBackBitForBit) {
   EXPECT_TRUE(names.contains("model.layers.0.self_attn.q_proj.lora_A.weight.exp_avg"));
   EXPECT_TRUE(names.contains("model.norm.weight"));
   EXPECT_FALSE(names.contains("model.layers.0.self_attn.q_proj.weight"));
+  EXPECT_TRUE(names.contains("lm_head.token_adapter.trainable_tokens_delta.exp_avg"));
+  EXPECT_FALSE(names.contains("lm_head.weight"));
   const auto other = tiny.trainer(random_plan(tiny.workload(), 2));
   load_state(path, other->records(), 2);
   EXPECT_EQ(hash_state(other->records(), 2).state, saved.state);
@@ -436,6 +491,28 @@ TEST(AdapterRulesAre, RefusedWhereTheyMatchNothingOrCannotBe) {
   refused({.rank = 4, .also_train = {"tail"}}, {"adapter.also_train", "tail"});
   refused({.rank = 4, .also_train = {"embed_tokens"}}, {"tie_word_embeddings"}, {.tied = true});
   refused({.rank = 25}, {"25", "24"});
+  const auto tokens = [](std::vector<int64_t> ids, const char* module = "embed_tokens") {
+    return AdapterRules{.rank = 4, .token_indices = {{module, std::move(ids)}}};
+  };
+  refused(tokens({7, 61}), {"trainable_token_indices", "61", "0 to 60"});
+  refused(tokens({-1}), {"trainable_token_indices", "-1"});
+  refused(tokens({7, 3, 7}), {"trainable_token_indices", "7 twice"});
+  refused(tokens({}), {"trainable_token_indices", "no id"});
+  refused(tokens({7}, "norm"), {"'norm'", "embed_tokens or lm_head"});
+  refused(tokens({7}, "lm_head"), {"lm_head", "tie_word_embeddings"}, {.tied = true});
+  AdapterRules more = tokens({7});
+  more.token_indices.emplace_back("model.embed_tokens", std::vector<int64_t>{3});
+  refused(more, {"model.embed_tokens twice"});
+  more = tokens({7}, "lm_head");
+  more.also_train = {"lm_head"};
+  refused(more, {"lm_head", "adapter.also_train"});
+  more = tokens({7});
+  more.targets = {};
+  refused(more, {"nothing with an adapter"});
+  more = tokens({99});
+  more.from_file = true;
+  expect_error(ExitCode::bad_input, {"adapter_config.json", "99"},
+               [&] { model_layouts(model_config({}), DType::bf16, {.adapter = more}); });
 }
 
 }  // namespace

@@ -43,12 +43,12 @@ class MadeModel {
             .ff = config_.ff,
             .max_documents = model_shape_.tokens,
             .longest_document = shape.seq_len};
-    workload_ = model_work(make_(config_, model_shape_),
-                           {.dtype = model_shape_.dtype, .sequences = sequences, .seq_len = shape.seq_len});
+    const Model model = make_(config_, model_shape_);
+    workload_ = model_work(model, {.dtype = model_shape_.dtype, .sequences = sequences, .seq_len = shape.seq_len});
     workload_.micro_batches = shape.micro_batches;
     workload_.clip = shape.clip;
     workload_.scratch_bytes = machine_.ops->scratch_bytes(ops_);
-    workload_.input_bytes = input_bytes(shape.micro_batches, workload_.micro_tokens, workload_.touched_rows(0));
+    workload_.input_bytes = input_bytes(model, shape.micro_batches, workload_.touched_rows(0));
   }
 
   const Workload& workload() const { return workload_; }

@@ -133,7 +133,8 @@ inline TrainConfig::Adapter adapter_keys(const AdapterRules& rules) {
           .init = rules.init == AdapterInit::gaussian ? "gaussian" : "kaiming",
           .rank_pattern = rules.rank_pattern,
           .alpha_pattern = rules.alpha_pattern,
-          .also_train = rules.also_train};
+          .also_train = rules.also_train,
+          .trainable_token_indices = rules.token_indices};
 }
 
 inline TrainConfig train_config(const Shape& shape, const std::string& device) {

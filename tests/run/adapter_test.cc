@@ -6,6 +6,7 @@
 #include <set>
 
 #include "megatrain/config/adapter_file.h"
+#include "megatrain/hub/convert.h"
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/run/export_run.h"
@@ -205,6 +206,44 @@ TEST_F(AdapterRun, GoesOnFromAnAdapterAndRefusesOneOfAnotherBase) {
   other.model.path = in_repository("tests/parity/goldens/llama_bias/model");
   other.model.adapter = first.run_dir + "/model";
   expect_error(ExitCode::bad_input, {"adapter_model.safetensors", "shape"}, [&] { run_training(other, {}); });
+}
+
+TEST_F(AdapterRun, RowsOfTokensBeginAsThoseOfTheBaseAndAreResumed) {
+  const auto config_of = [&](const std::string& run) {
+    TrainConfig c = config(run);
+    c.adapter.trainable_token_indices = {{"embed_tokens", {9, 5}}, {"lm_head", {7}}};
+    return c;
+  };
+  TrainConfig none = config_of("none");
+  none.steps = 0;
+  run_training(none, {});
+  const ModelFiles base(base_), untrained(none.run_dir + "/model");
+  const auto rows_of = [](const ModelFiles& files, const std::string& name, int64_t begin, int64_t count) {
+    const StoredTensor* tensor = files.find(name);
+    std::vector<float> rows(static_cast<size_t>(count * tensor->shape[1]));
+    read_as_f32(*tensor, begin * tensor->shape[1], std::ssize(rows), rows.data());
+    return rows;
+  };
+  const std::string of_embedding = "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta",
+                    of_head = "base_model.model.lm_head.token_adapter.trainable_tokens_delta";
+  EXPECT_EQ(rows_of(untrained, of_embedding, 0, 1), rows_of(base, "model.embed_tokens.weight", 9, 1));
+  EXPECT_EQ(rows_of(untrained, of_embedding, 1, 1), rows_of(base, "model.embed_tokens.weight", 5, 1));
+  EXPECT_EQ(rows_of(untrained, of_head, 0, 1), rows_of(base, "lm_head.weight", 7, 1));
+
+  const TrainConfig straight = config_of("straight");
+  const std::string expected = run_training(straight, {}).state_hash;
+  const ModelFiles trained(straight.run_dir + "/model");
+  EXPECT_NE(rows_of(trained, of_embedding, 0, 2), rows_of(untrained, of_embedding, 0, 2));
+  EXPECT_NE(rows_of(trained, of_head, 0, 1), rows_of(untrained, of_head, 0, 1));
+  EXPECT_EQ(read_adapter_file(straight.run_dir + "/model").settings.trainable_token_indices,
+            straight.adapter.trainable_token_indices);
+  TrainConfig stopped = config_of("stopped");
+  run_until(stopped, 2);
+  stopped.resume = true;
+  TrainConfig other = stopped;
+  other.adapter.trainable_token_indices.front().second = {5, 9};
+  expect_error(ExitCode::bad_config, {"adapter", "step-00000002"}, [&] { run_training(other, {}); });
+  EXPECT_EQ(run_training(stopped, {}).state_hash, expected);
 }
 
 // gpt-oss with the experts in MXFP4, drawn from the seed: experts stay packed, and their adapters come back exactly.

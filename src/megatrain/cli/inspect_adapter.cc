@@ -23,6 +23,8 @@ ordered_json describe_settings(const TrainConfig::Adapter& a) {
     for (const auto& [pattern, number] : patterns) object[pattern] = number;
     return object;
   };
+  ordered_json tokens = ordered_json::object();
+  for (const auto& [module, ids] : a.trainable_token_indices) tokens[module] = ids;
   return {{"rank", a.rank},
           {"alpha", a.alpha},
           {"dropout", a.dropout},
@@ -33,7 +35,8 @@ ordered_json describe_settings(const TrainConfig::Adapter& a) {
           {"bias", a.bias},
           {"rank_pattern", numbers(a.rank_pattern)},
           {"alpha_pattern", numbers(a.alpha_pattern)},
-          {"also_train", a.also_train}};
+          {"also_train", a.also_train},
+          {"trainable_token_indices", std::move(tokens)}};
 }
 
 ordered_json describe_adapter(const std::string& directory, const AdapterFile& file, const ModelFiles& files) {
@@ -65,6 +68,8 @@ void print_adapter(const AdapterFile& file, const ordered_json& json, bool with_
   if (!a.exclude.empty()) row("excluded", fmt::format("{}", fmt::join(a.exclude, ", ")));
   if (!a.also_train.empty()) row("trained whole", fmt::format("{}", fmt::join(a.also_train, ", ")));
   if (a.bias != "none") row("biases", a.bias == "all" ? "all are trained" : "those of adapted modules are trained");
+  for (const auto& [module, ids] : a.trainable_token_indices)
+    row("token rows", fmt::format("{} of {}", fmt::join(ids, ", "), module));
   row("parameters", fmt::format("{} ({})", parameters, format_count(parameters)));
   row("weights", fmt::format("{} in {} tensors", format_bytes(weights.at("bytes").get<int64_t>()),
                              weights.at("tensors").get<int64_t>()));

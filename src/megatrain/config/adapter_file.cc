@@ -65,6 +65,22 @@ class ConfigFields {
     }
     return list;
   }
+  std::vector<std::pair<std::string, std::vector<int64_t>>> token_indices(const char* name) const {
+    std::vector<std::pair<std::string, std::vector<int64_t>>> modules;
+    if (!given(name)) return modules;
+    const auto add = [&](const std::string& module, const ordered_json& ids) {
+      std::vector<int64_t>& list = modules.emplace_back(module, std::vector<int64_t>()).second;
+      const auto is_id = [](const ordered_json& id) { return id.is_number_integer(); };
+      if (!ids.is_array() || !std::ranges::all_of(ids, is_id)) refuse(name, "a list of ids, or one for each module");
+      for (const ordered_json& id : ids) list.push_back(id.get<int64_t>());
+    };
+    if (!at(name).is_object()) {
+      add("embed_tokens", at(name));
+    } else {
+      for (const auto& [module, ids] : at(name).items()) add(module, ids);
+    }
+    return modules;
+  }
   // Refuses every field that asks for something and is not among these.
   void refuse_others(const std::set<std::string>& known) const {
     for (const auto& [name, value] : fields_.items()) {
@@ -102,7 +118,6 @@ AdapterFile read_adapter_file(const std::string& directory) {
   fields.refuse_if_given("fan_in_fan_out", "transposed weights are not supported");
   fields.refuse_if_given("layer_replication", "replicated layers are not supported");
   fields.refuse_if_given("layers_to_transform", "name the layers in target_modules instead");
-  fields.refuse_if_given("trainable_token_indices", "adapters of single tokens are not supported yet");
   fields.refuse_if_given("lora_bias", "biases of adapters are not supported");
   fields.refuse_if_given("alora_invocation_tokens", "activated LoRA is not supported");
   if (fields.given("task_type") && fields.text("task_type") != "CAUSAL_LM") fields.refuse("task_type", "CAUSAL_LM");
@@ -129,6 +144,7 @@ AdapterFile read_adapter_file(const std::string& directory) {
                         "target_modules",
                         "target_parameters",
                         "task_type",
+                        "trainable_token_indices",
                         "use_dora",
                         "use_rslora",
                         "auto_mapping"});
@@ -156,6 +172,7 @@ AdapterFile read_adapter_file(const std::string& directory) {
   adapter.rank_pattern = fields.numbers("rank_pattern");
   adapter.alpha_pattern = fields.numbers("alpha_pattern");
   adapter.also_train = fields.modules("modules_to_save");
+  adapter.trainable_token_indices = fields.token_indices("trainable_token_indices");
   return file;
 }
 

@@ -101,6 +101,8 @@ struct TrainConfig {
     std::string init = "kaiming";  // kaiming | gaussian
     std::vector<std::pair<std::string, double>> rank_pattern, alpha_pattern;  // by regular expressions of modules
     std::vector<std::string> also_train;                                      // names of modules trained whole
+    // By module, embed_tokens or lm_head: tokens whose rows of its table are trained.
+    std::vector<std::pair<std::string, std::vector<int64_t>>> trainable_token_indices;
     bool operator==(const Adapter&) const = default;
   };
   struct Moe {                       // mixtures of experts

@@ -68,7 +68,9 @@ std::string in_short(const ConfigKey& key) {
   std::string help = key.help;
   const bool said = help.find("Not given:") != std::string::npos;
   if (value != "null" && !said) help += fmt::format(" Default: {}.", value);
-  return fmt::format("  {:<{}}{}\n", key.name, kIndent - 2, wrapped(help, kIndent));
+  const bool long_name = key.name.size() + 3 > kIndent;  // then the help begins on the next line
+  return fmt::format("  {:<{}}{}\n", long_name ? key.name + "\n" + std::string(kIndent, ' ') : key.name, kIndent - 2,
+                     wrapped(help, kIndent));
 }
 
 std::string heading(const std::string& group) {

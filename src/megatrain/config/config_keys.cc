@@ -212,6 +212,10 @@ std::vector<ConfigKey> adapter_keys() {
       module_ends_key("adapter.also_train", "modules_to_save additional_target lora_modules_to_save",
                       "Modules that are trained whole beside the adapters, by the ends of their names: lm_head, norm.",
                       MEGATRAIN_FIELD(adapter.also_train)),
+      token_indices_key("adapter.trainable_token_indices", "trainable_token_indices peft_trainable_token_indices",
+                        "Ids of tokens whose rows of the embedding are trained, the rest of it staying frozen; or such "
+                        "a list for each of embed_tokens and lm_head.",
+                        MEGATRAIN_FIELD(adapter.trainable_token_indices)),
   };
 }
 

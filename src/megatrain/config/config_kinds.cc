@@ -410,6 +410,62 @@ ConfigKey module_numbers_key(const char* name, const char* other_names, double l
               }};
 }
 
+namespace {
+
+// Adds numbers that are separated by commas.
+bool read_ids(const std::string& text, std::vector<int64_t>& ids) {
+  std::stringstream parts(text + ",");
+  for (std::string part; std::getline(parts, part, ',');) {
+    const size_t first = part.find_first_not_of(' '), last = part.find_last_not_of(' ');
+    int64_t id = 0;
+    if (first == std::string::npos || !read_number(part.substr(first, last + 1 - first), id) || id < 0) return false;
+    ids.push_back(id);
+  }
+  return true;
+}
+
+}  // namespace
+
+ConfigKey token_indices_key(const char* name, const char* other_names, const char* help,
+                            ConfigField<std::vector<std::pair<std::string, std::vector<int64_t>>>> field) {
+  constexpr const char* kEmbedding = "embed_tokens";
+  return {.name = name,
+          .other_names = other_names,
+          .accepts = "null, ids of tokens ([151665, 151666]), or ids by module: {embed_tokens: [5, 7], lm_head: [5]}",
+          .help = help,
+          .items = true,
+          .lists = true,
+          .mapping = true,
+          .read =
+              [field, kEmbedding](TrainConfig& config, const ConfigText& value) {
+                auto& modules = field(config);
+                modules.clear();
+                if (value.null) return true;
+                const auto add = [&](const std::string& module, const std::string& text) {
+                  const bool more = module == kEmbedding && !modules.empty() && modules.back().first == kEmbedding;
+                  return read_ids(
+                      text, more ? modules.back().second : modules.emplace_back(module, std::vector<int64_t>()).second);
+                };
+                if (value.items.empty()) return add(kEmbedding, value.text);
+                for (const auto& entries : value.items) {
+                  for (const auto& [module, text] : entries) {
+                    if (!add(module.empty() ? kEmbedding : module, text)) return false;
+                  }
+                }
+                return true;
+              },
+          .write =
+              [field, kEmbedding](const TrainConfig& config) {
+                const auto& modules = value_of(field, config);
+                std::vector<std::string> entries;
+                for (const auto& [module, ids] : modules) {
+                  if (modules.size() == 1 && module == kEmbedding) return fmt::format("[{}]", fmt::join(ids, ", "));
+                  entries.push_back(fmt::format("{{{}: [{}]}}", quoted(module), fmt::join(ids, ", ")));
+                }
+                return list_of(entries);
+              }};
+}
+
 ConfigKey datasets_key(const char* name, const char* other_names, const char* help,
                        ConfigField<std::vector<DatasetChoice>> field) {
   return {.name = name,

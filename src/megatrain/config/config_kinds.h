@@ -31,6 +31,7 @@ struct ConfigKey {
   bool flag = false;                   // may stand alone on the command line, meaning true
   bool list = false;                   // a YAML sequence is read as one text, joined by commas
   bool items = false;                  // a YAML sequence or mapping is read into ConfigText::items
+  bool lists = false;                  // in items, a named entry may be a list, which is read joined by commas
   bool mapping = false;                // "{...}" on the command line is a mapping, for a key with `items`
   // Returns false when the value is not accepted. May rely on keys that come earlier in the table.
   std::function<bool(TrainConfig&, const ConfigText&)> read;
@@ -102,6 +103,11 @@ ConfigKey module_ends_key(const char* name, const char* other_names, const char*
 // A number for each regular expression of modules: {"layers.0.q_proj": 32}. `most`: the largest number.
 ConfigKey module_numbers_key(const char* name, const char* other_names, double least, double most, const char* help,
                              ConfigField<std::vector<std::pair<std::string, double>>> field);
+
+// Ids of tokens, or such a list for each module: {embed_tokens: [5, 7], lm_head: [5]}. Without a name they are those of
+// embed_tokens.
+ConfigKey token_indices_key(const char* name, const char* other_names, const char* help,
+                            ConfigField<std::vector<std::pair<std::string, std::vector<int64_t>>>> field);
 
 ConfigKey datasets_key(const char* name, const char* other_names, const char* help,
                        ConfigField<std::vector<DatasetChoice>> field);

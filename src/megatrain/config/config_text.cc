@@ -17,6 +17,13 @@ void add_entries(const std::string& where, const ConfigKey& key, const YAML::Nod
   if (node.IsMap()) {
     for (const auto& entry : node)
       add_entries(where, key, entry.second, (name.empty() ? "" : name + ".") + entry.first.as<std::string>(), into);
+  } else if (node.IsSequence() && key.lists && !name.empty() && !into.contains(name)) {
+    std::string& joined = into[name];
+    for (const YAML::Node& element : node) {
+      if (!element.IsScalar())
+        fail_config(fmt::format("{}: {} is not understood at '{}', expected {}", where, key.name, name, key.accepts));
+      joined += (joined.empty() ? "" : ",") + element.Scalar();
+    }
   } else if (!node.IsScalar() || !into.emplace(name, node.Scalar()).second) {
     fail_config(fmt::format("{}: {} is not understood at '{}', expected {}", where, key.name, name, key.accepts));
   }

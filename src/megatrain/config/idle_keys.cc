@@ -128,6 +128,7 @@ constexpr IdleRule kRules[] = {
     {"adapter.rank_pattern", no_adapter, "adapter.rank"},
     {"adapter.alpha_pattern", no_adapter, "adapter.rank"},
     {"adapter.also_train", no_adapter, "adapter.rank"},
+    {"adapter.trainable_token_indices", no_adapter, "adapter.rank"},
     {"memory.base", trained_base, "adapter.rank", "auto"},
     {"optim.min_lr", constant_rate, "optim.schedule", "0"},
     {"optim.decay", no_decay, "optim.schedule"},

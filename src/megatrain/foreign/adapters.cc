@@ -10,6 +10,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/foreign/methods.h"
 #include "megatrain/foreign/sentences.h"
+#include "megatrain/io/json.h"
 
 namespace megatrain {
 namespace {
@@ -24,6 +25,7 @@ constexpr const char* kAxolotlSettings[] = {"lora_r",
                                             "lora_target_modules",
                                             "lora_target_parameters",
                                             "lora_modules_to_save",
+                                            "peft_trainable_token_indices",
                                             "peft_use_rslora",
                                             "peft_use_dora",
                                             "peft_init_lora_weights",
@@ -48,6 +50,20 @@ void add_modules(ForeignReader& r, const char* from, const char* key) {
   if (!value || !is_on(*value)) return r.idle(from, "there are none");
   Translation& t = r.add(from, "", key, value->items.empty() ? value->text : "");
   for (const ForeignItem& item : value->items) t.items.push_back(item.entries);
+}
+
+// A list of ids, or a mapping with one for each module.
+void add_token_indices(ForeignReader& r, const char* from, const char* key) {
+  const Foreign* value = r.find(from);
+  if (!value || value->entries.empty()) return add_modules(r, from, key);
+  Translation& t = r.add(from, "", key, "");
+  const nlohmann::json modules = nlohmann::json::parse(value->json);
+  for (const auto& [module, ids] : modules.items()) {
+    std::string text = ids.is_array() ? "" : ids.dump();
+    for (const nlohmann::json& id : ids.is_array() ? ids : nlohmann::json::array())
+      text += (text.empty() ? "" : ",") + id.dump();
+    t.items.push_back({{module, text}});
+  }
 }
 
 void add_number(ForeignReader& r, const char* from, const std::string& standard, const char* key) {
@@ -159,6 +175,7 @@ void axolotl_settings(ForeignReader& r) {
   r.attempt([&] { add_flag(r, "peft_use_dora", "adapter.dora"); });
   r.attempt([&] { axolotl_init(r); });
   add_modules(r, "lora_modules_to_save", "adapter.also_train");
+  add_token_indices(r, "peft_trainable_token_indices", "adapter.trainable_token_indices");
 }
 
 // In a file of ours, any of these keys asks for adapters, as ours do.

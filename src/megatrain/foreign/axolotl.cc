@@ -344,6 +344,7 @@ const ForeignTrainer& axolotl() {
                 "lora_target_modules",
                 "lora_target_parameters",
                 "lora_modules_to_save",
+                "peft_trainable_token_indices",
                 "lora_model_dir",
                 "lora_fan_in_fan_out",
                 "peft_use_rslora",
@@ -360,7 +361,7 @@ const ForeignTrainer& axolotl() {
       .lists = {"plugins", "unfrozen_parameters", "lora_target_modules", "lora_target_parameters",
                 "lora_modules_to_save", "peft_layers_to_transform"},
       .nested = {"datasets", "test_datasets", "pretraining_dataset", "lr_scheduler_kwargs", "special_tokens",
-                 "model_config", "overrides_of_model_config"},
+                 "model_config", "overrides_of_model_config", "peft_trainable_token_indices"},
       .refuse =
           [](const ForeignTrainer& trainer, const ForeignKeys& given) {
             if (axolotl_lora(given)) refuse_unread_lora(trainer, given);

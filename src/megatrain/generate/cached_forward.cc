@@ -16,8 +16,8 @@ namespace megatrain {
 namespace {
 
 // The int32 input arrays of a pass: sequences, positions, rows of the embedding, rows whose logits are wanted, angles,
-// ids (T each).
-constexpr int64_t kInputArrays = 6;
+// ids, trained rows of tokens (T each).
+constexpr int64_t kInputArrays = 7;
 
 int64_t rounded(int64_t bytes) { return round_up(bytes, 256); }
 
@@ -61,7 +61,8 @@ std::vector<CachedForward::Variant> CachedForward::variants_of(const Model& base
     const std::vector<LayerLayout> layouts = variant.model.layouts();
     variant.phases = variant.model.phases();
     for (const Model::NumberedPhase& p : variant.phases) {
-      const bool adapted = !p.whole.empty() && layouts[static_cast<size_t>(p.whole.back())].is_adapter();
+      const bool adapted =
+          p.phase->decodes() && !p.whole.empty() && layouts[static_cast<size_t>(p.whole.back())].is_adapter();
       variant.adapter_at.push_back(adapted ? variant.bytes : -1);
       if (!adapted) continue;
       const LayerLayout& layout = layouts[static_cast<size_t>(p.whole.back())];
@@ -99,8 +100,11 @@ CachedForward::Shape::Shape(const Model& built, const std::vector<Variant>& vari
     width = std::max(width, p.phase->out_width());
     if (p.phase->in_width() != p.phase->out_width()) halves = 2;
   }
+  token_row_bytes = CachedForward::token_row_bytes(built);
   for (const Variant& variant : variants) {
     adapter_bytes += variant.bytes;
+    token_row_bytes += CachedForward::token_row_bytes(variant.model);
+    workspace_bytes = std::max(workspace_bytes, variant.model.head.decode_workspace_bytes(options.max_batch));
     for (const Model::NumberedPhase& p : variant.phases)
       if (p.phase->decodes()) workspace_bytes = std::max(workspace_bytes, p.phase->decode_workspace_bytes(tokens));
   }
@@ -130,7 +134,7 @@ CachedForward::Shape::Shape(const Model& built, const std::vector<Variant>& vari
 int64_t CachedForward::Shape::fixed_bytes() const {
   int64_t sum = 0;
   for (const int64_t bytes : {cache_bytes, table_bytes, norm.bytes, workspace_bytes, x_bytes, row_bytes, logits_bytes,
-                              input_bytes, adapter_bytes})
+                              input_bytes, adapter_bytes, token_row_bytes})
     sum += LentMemory::piece_bytes(bytes);
   return sum;
 }
@@ -212,6 +216,7 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
       logits_(memory_.take(shape_.logits_bytes, "generation")),
       inputs_(memory_.take(shape_.input_bytes, "generation")),
       adapters_(memory_.take(shape_.adapter_bytes, "adapters")),
+      token_rows_(memory_.take(shape_.token_row_bytes, "adapters")),
       host_x_(device.allocate_host(static_cast<size_t>(shape_.x_bytes), "generation")),
       host_rows_(device.allocate_host(static_cast<size_t>(shape_.row_bytes), "generation")),
       host_inputs_(device.allocate_host(static_cast<size_t>(shape_.input_bytes), "generation")),
@@ -223,6 +228,36 @@ CachedForward::CachedForward(Device& device, Ops& ops, Model model, const std::v
   device.copy_now(tables_.data(), tables.data(), tables.size() * sizeof(float));
   device.copy_now(norm_.data(), records.back().weights() + shape_.norm.begin, static_cast<size_t>(shape_.norm.bytes));
   copy_adapters(device);
+  copy_token_rows(device);
+}
+
+// The record takes them, and the ids of the head's rows behind it.
+int64_t CachedForward::token_row_bytes(const Model& model) {
+  if (!model.token_rows) return 0;
+  return rounded(model.token_rows->weight_bytes()) + rounded(model.head.token_rows().count() * 4);
+}
+
+void CachedForward::copy_token_rows(Device& device) {
+  std::byte* at = token_rows_.data();
+  const auto add = [&](const Model& model, const std::vector<LayerRecord>& records) {
+    TrainedRows& trained = trained_rows_.emplace_back(TrainedRows{.embedding = &model.embedding, .head = &model.head});
+    if (!model.token_rows) return;
+    const auto record = std::ranges::find_if(records, [](const LayerRecord& r) { return r.layout().is_token_rows(); });
+    ensure(record != records.end() && record->weight_bytes() == model.token_rows->weight_bytes(),
+           "the records have the model's rows of tokens");
+    const TokenRows &rows = model.embedding.token_rows(), &of_head = model.head.token_rows();
+    if (rows.any()) trained.slot.assign(static_cast<size_t>(model.config.vocab), -1);
+    for (size_t i = 0; i < rows.ids.size(); ++i)
+      trained.slot[static_cast<size_t>(rows.ids[i])] = static_cast<int32_t>(i);
+    trained.weights = at;
+    device.copy_now(at, record->weights(), static_cast<size_t>(record->weight_bytes()));
+    std::byte* ids = at + rounded(record->weight_bytes());
+    if (of_head.any()) device.copy_now(ids, of_head.ids.data(), of_head.ids.size() * sizeof(int32_t));
+    trained.head_ids = reinterpret_cast<const int32_t*>(ids);
+    at += token_row_bytes(model);
+  };
+  add(model_, records_);
+  for (size_t i = 0; i < variants_.size(); ++i) add(variants_[i].model, *options_.choices[i].records);
 }
 
 void CachedForward::copy_adapters(Device& device) {
@@ -259,10 +294,10 @@ void CachedForward::stage_rows(const LayerRecord& table, std::byte* rows, int64_
 }
 
 // Writes the inputs and the rows of tables in host memory. Returns the number of tokens.
-int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
+int64_t CachedForward::stage(const std::vector<Feed>& feeds, const TrainedRows& trained, int64_t* wanted) {
   int32_t* sequences = reinterpret_cast<int32_t*>(host_inputs_.data());
   int32_t *positions = sequences + shape_.tokens, *from = positions + shape_.tokens, *rows = from + shape_.tokens,
-          *angles = rows + shape_.tokens, *ids = angles + shape_.tokens;
+          *angles = rows + shape_.tokens, *ids = angles + shape_.tokens, *slots = ids + shape_.tokens;
   const LayerRecord& embedding = records_.front();
   int64_t tokens = 0;
   *wanted = 0;
@@ -281,6 +316,7 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, int64_t* wanted) {
       angles[tokens] = static_cast<int32_t>(feed.position + i + (in_long ? options_.max_context : 0));
       from[tokens] = embedding.tier() == Tier::host ? static_cast<int32_t>(tokens) : id;
       ids[tokens] = id;
+      slots[tokens] = trained.slot.empty() ? -1 : trained.slot[static_cast<size_t>(id)];
       stage_rows(embedding, host_x_.data(), tokens, id);
       for (const Shape::Table& table : shape_.tables)
         stage_rows(records_[static_cast<size_t>(table.record)], host_rows_.data() + table.at, tokens, id);
@@ -320,7 +356,7 @@ View CachedForward::rows_of(size_t phase, int64_t tokens) {
 
 // From the embedding to the head's input (T, H). A phase of equal widths works in place, others use the other half of
 // x_.
-View CachedForward::run_layers(const NewTokens& fresh, const Variant* variant) {
+View CachedForward::run_layers(const NewTokens& fresh, const TrainedRows& trained, const Variant* variant) {
   Stream& stream = *compute_;
   View x = matrix(x_.data(), shape_.dtype, fresh.tokens, model_.config.hidden);
   if (records_.front().tier() == Tier::host) {
@@ -333,6 +369,8 @@ View CachedForward::run_layers(const NewTokens& fresh, const Variant* variant) {
                               .index = fresh.sequences + 2 * shape_.tokens,
                               .out = x});
   }
+  if (!trained.slot.empty())
+    trained.embedding->replace_rows(ops_, stream, trained.weights, fresh.sequences + 6 * shape_.tokens, x);
   size_t range = 0;
   for (size_t p = 0; p < phases_.size(); ++p) {
     const Phase& phase = variant ? *variant->phases[p].phase : *phases_[p].phase;
@@ -375,7 +413,8 @@ View CachedForward::run_layers(const NewTokens& fresh, const Variant* variant) {
 
 std::span<const float> CachedForward::run(const std::vector<Feed>& feeds, size_t adapter) {
   int64_t wanted = 0;
-  const int64_t tokens = stage(feeds, &wanted);
+  const TrainedRows& trained = trained_rows_.at(adapter);
+  const int64_t tokens = stage(feeds, trained, &wanted);
   ensure(tokens > 0, "a pass has new tokens");
   weights_.begin_pass(turns(tokens, wanted > 0));
 
@@ -386,7 +425,7 @@ std::span<const float> CachedForward::run(const std::vector<Feed>& feeds, size_t
                              .sequences = inputs,
                              .positions = inputs + shape_.tokens,
                              .angles = inputs + 4 * shape_.tokens},
-                            adapter > 0 ? &variants_.at(adapter - 1) : nullptr);
+                            trained, adapter > 0 ? &variants_.at(adapter - 1) : nullptr);
   if (wanted > 0) {
     const View logits = matrix(logits_.data(), DType::f32, wanted, model_.config.vocab);
     model_.head.decode_norm(ops_, stream,
@@ -406,6 +445,13 @@ std::span<const float> CachedForward::run(const std::vector<Feed>& feeds, size_t
                                  .workspace = workspace_.data()});
       weights_.done(stream, range);
     }
+    if (trained.head->token_rows().any())
+      trained.head->decode_token_rows(ops_, stream,
+                                      {.weights = trained.weights,
+                                       .ids = trained.head_ids,
+                                       .rows = wanted,
+                                       .logits = logits,
+                                       .workspace = workspace_.data()});
     stream.copy(host_logits_.data(), logits.data, static_cast<size_t>(logits.bytes()));
   }
   stream.synchronize();

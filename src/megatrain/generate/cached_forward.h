@@ -85,7 +85,7 @@ class CachedForward {
     Model model;
     std::vector<Model::NumberedPhase> phases;  // one for each of the base
     std::vector<int64_t> adapter_at;           // per phase: its adapters' offset in adapters_; -1: it has none
-    int64_t bytes = 0;                         // of the adapters
+    int64_t bytes = 0;                         // of the adapters, without rows of tokens
   };
   static std::vector<Variant> variants_of(const Model& base, const GeneratorOptions& options);
 
@@ -113,6 +113,7 @@ class CachedForward {
     std::vector<int64_t> cache_at;  // per phase: where its cache begins
     int64_t cache_bytes, table_bytes, workspace_bytes, x_bytes, row_bytes, logits_bytes, input_bytes;
     int64_t adapter_bytes = 0;    // of all choices
+    int64_t token_row_bytes = 0;  // of the model's own rows of tokens and of all choices
     int64_t fixed_bytes() const;  // everything except the weights and the ops' scratch
     std::vector<WeightRange> weights_in(const std::vector<LayerRecord>& records) const;
   };
@@ -120,12 +121,23 @@ class CachedForward {
   // Returns options_.lent if that is enough. Otherwise returns nothing, and throws Error(cannot_fit) unless
   // memory_bytes is.
   std::span<std::byte> checked_memory(const Device& device) const;
-  int64_t stage(const std::vector<Feed>& feeds, int64_t* wanted);
+  // Trained rows of single tokens (model/token_rows.h).
+  struct TrainedRows {
+    const Embedding* embedding = nullptr;
+    const Head* head = nullptr;
+    std::vector<int32_t> slot;  // (V) the embedding's trained row of an id, or -1; empty: it has none
+    std::byte* weights = nullptr;
+    const int32_t* head_ids = nullptr;
+  };
+  static int64_t token_row_bytes(const Model& model);
+  void copy_token_rows(Device& device);
+
+  int64_t stage(const std::vector<Feed>& feeds, const TrainedRows& trained, int64_t* wanted);
   void stage_rows(const LayerRecord& table, std::byte* rows, int64_t row, int32_t id) const;
   View rows_of(size_t phase, int64_t tokens);  // Phase::Decode::rows
   SequenceCache cache_of(size_t phase) const;
   std::vector<DeviceWeights::Turn> turns(int64_t tokens, bool with_head) const;
-  View run_layers(const NewTokens& tokens, const Variant* variant);
+  View run_layers(const NewTokens& tokens, const TrainedRows& trained, const Variant* variant);
   void copy_adapters(Device& device);
 
   Ops& ops_;
@@ -133,12 +145,13 @@ class CachedForward {
   std::vector<Model::NumberedPhase> phases_;
   const std::vector<LayerRecord>& records_;
   GeneratorOptions options_;
-  std::vector<Variant> variants_;  // of options_.choices
+  std::vector<Variant> variants_;          // of options_.choices
+  std::vector<TrainedRows> trained_rows_;  // the model's own, then those of each choice
   Shape shape_;
   bool in_place_;
   LentMemory memory_;
   int64_t own_bytes_;  // device memory for weights in addition to what is lent
-  Buffer cache_, tables_, norm_, workspace_, x_, rows_, logits_, inputs_, adapters_;
+  Buffer cache_, tables_, norm_, workspace_, x_, rows_, logits_, inputs_, adapters_, token_rows_;
   Buffer host_x_, host_rows_, host_inputs_, host_logits_;
   DeviceWeights weights_;
   std::unique_ptr<Stream> compute_;

@@ -20,10 +20,6 @@ namespace {
 constexpr std::string_view kWeight = ".weight", kA = ".lora_A.weight", kB = ".lora_B.weight",
                            kMagnitude = ".lora_magnitude_vector";
 
-bool is_end_of(const std::string& end, const std::string& module) {
-  return module == end || module.ends_with("." + end);
-}
-
 // Names of modules, or one regular expression.
 class ModuleSet {
  public:
@@ -146,6 +142,10 @@ auto blaming_their_file(const AdapterRules& rules, const Action& action) {
 }
 
 }  // namespace
+
+bool is_end_of(const std::string& end, const std::string& module) {
+  return module == end || module.ends_with("." + end);
+}
 
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
@@ -456,7 +456,7 @@ void freeze_checked(std::vector<LayerLayout>& layouts, const AdapterRules& rules
   const TrainedBeside beside(rules, pointers);
   bool adapted = false, biased = false;
   for (LayerLayout& layout : layouts) {
-    adapted = adapted || layout.is_adapter();
+    adapted = adapted || (layout.is_adapter() && !layout.is_token_rows());
     for (TensorSpec& tensor : layout.tensors) {
       tensor.trainable = tensor.is_adapter() || beside.has(tensor);
       biased = biased || beside.has_bias(tensor);
@@ -504,7 +504,7 @@ bool TrainedBeside::has_bias(const TensorSpec& tensor) const {
 
 void AdapterIndex::add(const LayerLayout& layout) {
   for (const TensorSpec& tensor : layout.tensors) {
-    if (tensor.is_adapter()) tensors_[tensor.name] = &tensor;
+    if (tensor.is_adapter() && tensor.role != TensorRole::token_rows) tensors_[tensor.name] = &tensor;
   }
 }
 

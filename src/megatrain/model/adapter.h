@@ -48,6 +48,8 @@ struct AdapterRules {
   // counts.
   std::vector<std::pair<std::string, double>> rank_pattern, alpha_pattern;
   std::vector<std::string> also_train;  // modules trained whole, without an adapter, by the ends of their names
+  // By module, embed_tokens or lm_head: tokens whose rows of its table are trained (token_rows.h).
+  std::vector<std::pair<std::string, std::vector<int64_t>>> token_indices;
   // The settings are those of a PEFT directory. Their lists may name what this model lacks, as PEFT accepts it.
   bool from_file = false;
 
@@ -73,6 +75,9 @@ std::vector<std::vector<TensorSpec>> expert_adapter_tensors(const AdapterRules& 
 // rules are from a file. `tied`: the output matrix
 // is the embedding's table, which then cannot be trained.
 void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, bool tied);
+
+// Whether `end` is the name of a module, or its last parts.
+bool is_end_of(const std::string& end, const std::string& module);
 
 // Which tensors of the base are trained whole (also_train).
 class TrainedWhole {

@@ -33,13 +33,16 @@ struct Head::Work {
   float* inv_rms;    // (C)
   View logits;       // (C, V)
   View grad_normed;  // (C, H)
+  View columns;      // (C, n) logits of trained rows, or their gradients
   int64_t bytes;
 };
 
-Head::Head(const ModelConfig& config, const ModelShape& shape, LayerLayout record)
+Head::Head(const ModelConfig& config, const ModelShape& shape, LayerLayout record, const LayerLayout* token_rows)
     : record_(std::move(record)),
       norm_(record_, kNorm, norm_shape(config)),
       table_(table_of(config, shape, record_).times(config.logits_scale)),
+      token_rows_(find_token_rows(token_rows, config.tied ? kEmbeddingModule : kHeadModule)),
+      trained_rows_(Linear(token_rows_.weight).times(config.logits_scale)),
       tied_(config.tied),
       dtype_(shape.dtype),
       tokens_(shape.tokens),
@@ -52,13 +55,19 @@ Head::Work Head::carve(std::byte* workspace) const {
   w.inv_rms = carver.array<float>(chunk_);
   w.logits = carver.view(dtype_, chunk_, table_.out_width());
   w.grad_normed = carver.view(dtype_, chunk_, norm_.width());
+  if (token_rows_.any()) w.columns = carver.view(dtype_, chunk_, token_rows_.count());
   w.bytes = carver.bytes();
   return w;
 }
 
 int64_t Head::workspace_bytes() const { return carve(nullptr).bytes; }
 
-std::vector<int64_t> Head::records() const { return tied_ ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0}; }
+std::vector<int64_t> Head::records() const {
+  std::vector<int64_t> records = {0};
+  if (tied_) records.push_back(1);
+  if (token_rows_.any()) records.push_back(2);
+  return records;
+}
 
 void Head::forward(Ops& ops, Stream& stream, const Forward& a) const {
   run(ops, stream,
@@ -84,11 +93,18 @@ void Head::run(Ops& ops, Stream& stream, const Backward& a, bool backward) const
           range);
     };
     const Binding own = bind(0), table = tied_ ? bind(1) : own;
+    const Binding rows = token_rows_.any() ? bind(tied_ ? 2 : 1) : own;
     const View x = a.x.slice_rows(begin, range.count);
     const View normed = w.normed.slice_rows(0, range.count), logits = w.logits.slice_rows(0, range.count);
     const View grad_normed = w.grad_normed.slice_rows(0, range.count);
+    MoveColumns columns{.wide = logits, .columns = a.micro_batch.token_rows.head, .narrow = {}};
+    if (token_rows_.any()) columns.narrow = w.columns.slice_rows(0, range.count);
     norm_.forward(own, x, normed, w.inv_rms);
     table_.forward(table, normed, {}, logits);
+    if (token_rows_.any()) {
+      trained_rows_.forward(rows, normed, {}, columns.narrow);
+      ops.move_columns(stream, columns);
+    }
     ops.cross_entropy(stream, {.logits = logits,
                                .labels = a.micro_batch.labels + begin,
                                .scale = losses.scale,
@@ -97,9 +113,15 @@ void Head::run(Ops& ops, Stream& stream, const Backward& a, bool backward) const
                                .backward = backward,
                                .token_scales = losses.token_scales ? losses.token_scales + begin : nullptr});
     if (!backward) continue;
+    if (token_rows_.any()) {  // the table's own rows have no part in the loss
+      columns.take = true;
+      ops.move_columns(stream, columns);
+      trained_rows_.backward_weight(rows, columns.narrow, normed);
+    }
     table_.backward_weight(table, logits, normed);
     if (!a.grad_x_is_used && !norm_.trained()) continue;
     table_.backward_input(table, logits, grad_normed);
+    if (token_rows_.any()) trained_rows_.backward_input(rows, columns.narrow, grad_normed, true);
     norm_.backward(
         own,
         {.x = x, .inv_rms = w.inv_rms, .grad_out = grad_normed, .grad_x = a.grad_x.slice_rows(begin, range.count)});
@@ -110,6 +132,7 @@ struct Head::DecodeWork {
   View rows;       // (rows, H)
   View normed;     // (rows, H)
   float* inv_rms;  // (rows)
+  View columns;    // (rows, n) fp32 logits of trained rows
   int64_t bytes;
 };
 
@@ -119,6 +142,7 @@ Head::DecodeWork Head::carve_decode(std::byte* workspace, int64_t rows) const {
   w.rows = carver.view(dtype_, rows, norm_.width());
   w.normed = carver.view(dtype_, rows, norm_.width());
   w.inv_rms = carver.array<float>(rows);
+  if (token_rows_.any()) w.columns = carver.view(DType::f32, rows, token_rows_.count());
   w.bytes = carver.bytes();
   return w;
 }
@@ -134,6 +158,12 @@ void Head::decode_norm(Ops& ops, Stream& stream, const DecodeNorm& a) const {
 void Head::decode_logits(Ops& ops, Stream& stream, const Logits& a) const {
   table_.rows_at_start(a.count).forward({ops, stream, a.table}, carve_decode(a.workspace, a.rows).normed, {},
                                         a.logits.slice_cols(a.begin, a.count));
+}
+
+void Head::decode_token_rows(Ops& ops, Stream& stream, const TokenLogits& a) const {
+  const DecodeWork w = carve_decode(a.workspace, a.rows);
+  trained_rows_.forward({ops, stream, a.weights}, w.normed, {}, w.columns);
+  ops.move_columns(stream, {.wide = a.logits, .columns = a.ids, .narrow = w.columns});
 }
 
 int64_t default_head_chunk(const ModelConfig& config, DType dtype, int64_t tokens, int64_t bytes) {

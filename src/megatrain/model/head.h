@@ -9,6 +9,7 @@
 #include "megatrain/model/layer.h"
 #include "megatrain/model/linear.h"
 #include "megatrain/model/norm.h"
+#include "megatrain/model/token_rows.h"
 
 namespace megatrain {
 
@@ -17,9 +18,11 @@ std::vector<TensorSpec> head_tensors(const ModelConfig& config);
 
 class Head final : public Phase {
  public:
-  Head(const ModelConfig& config, const ModelShape& shape, LayerLayout record);
+  // `token_rows`: the record of trained rows, or nullptr.
+  Head(const ModelConfig& config, const ModelShape& shape, LayerLayout record, const LayerLayout* token_rows = nullptr);
 
-  std::vector<int64_t> records() const override;  // its own and, if tied, the embedding's
+  // Its own (0), the embedding's (1) if tied, and that of trained rows (2) if its table has some.
+  std::vector<int64_t> records() const override;
   bool ends() const override { return true; }
   int64_t in_width() const override { return norm_.width(); }
   int64_t out_width() const override { return 0; }
@@ -57,6 +60,17 @@ class Head final : public Phase {
   };
   void decode_logits(Ops& ops, Stream& stream, const Logits& args) const;
 
+  const TokenRows& token_rows() const { return token_rows_; }
+  // The columns of trained rows, after all others. `ids`: those of token_rows() on the device.
+  struct TokenLogits {
+    std::byte* weights;  // of the record of trained rows
+    const int32_t* ids;
+    int64_t rows;
+    View logits;           // (rows, V) fp32
+    std::byte* workspace;  // as decode_norm() left it
+  };
+  void decode_token_rows(Ops& ops, Stream& stream, const TokenLogits& args) const;
+
  private:
   struct Work;
   struct DecodeWork;
@@ -67,6 +81,8 @@ class Head final : public Phase {
   LayerLayout record_;
   Norm norm_;
   Linear table_;
+  TokenRows token_rows_;
+  Linear trained_rows_;  // absent if there are none
   bool tied_;
   DType dtype_;
   int64_t tokens_, chunk_;

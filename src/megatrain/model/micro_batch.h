@@ -16,6 +16,17 @@ struct StepRandom {
   int64_t micro_batch;  // index within the step
 };
 
+// About trained rows of single tokens (token_rows.h).
+struct TokenRowTables {
+  const int32_t* slot = nullptr;  // (T) the embedding's trained row that a token has, or -1
+  // The sorted segments of the tokens that have one, for its gradient.
+  const int32_t* order = nullptr;  // (T)
+  const int32_t* begin = nullptr;  // (U + 1)
+  const int32_t* row = nullptr;    // (U)
+  int64_t segments = 0;            // U
+  const int32_t* head = nullptr;   // ids of the output matrix's trained rows
+};
+
 struct MicroBatchView {
   int64_t tokens = 0;                  // T
   const int32_t* row = nullptr;        // (T) row of the gathered embedding table
@@ -29,6 +40,7 @@ struct MicroBatchView {
   const int32_t* segment_row = nullptr;    // (U)
   int64_t segments = 0;                    // U
 
+  TokenRowTables token_rows{};         // empty if there are none
   std::optional<StepRandom> random{};  // empty in evaluation
 };
 

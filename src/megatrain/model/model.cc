@@ -61,6 +61,8 @@ std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, c
     for (std::vector<TensorSpec>& record : record_tensors(config, layer, rules.adapter, experts_per_record))
       layouts.push_back(layout_of(std::move(record), dtype));
   }
+  if (std::vector<TensorSpec> rows = token_row_tensors(rules.adapter, config); !rows.empty())
+    layouts.push_back(layout_of(std::move(rows), dtype));
   layouts.push_back(layout_of(head_tensors(config), dtype));
   return freeze_tensors(std::move(layouts), rules, config.tied);
 }
@@ -116,11 +118,14 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Train
   std::vector<LayerLayout> layouts = with_format(
       as_in_source(model_layouts(config, shape.dtype, rules, shape.experts_per_record), stored), shape.state);
   if (rules.adapter.any()) layouts = without_frozen_masters(std::move(layouts));
+  const LayerLayout& before_head = layouts[layouts.size() - 2];
+  const LayerLayout* token_rows = before_head.is_token_rows() ? &before_head : nullptr;
   Model model{.config = config,
               .shape = shape,
-              .embedding = Embedding(config, shape, layouts.front()),
+              .embedding = Embedding(config, shape, layouts.front(), token_rows),
               .layers = {},
-              .head = Head(config, shape, layouts.back())};
+              .token_rows = token_rows ? std::optional(*token_rows) : std::nullopt,
+              .head = Head(config, shape, layouts.back(), token_rows)};
   auto next = std::make_move_iterator(layouts.begin() + 1);
   for (int64_t index = 0; index < config.layers; ++index) {
     const auto count = std::ssize(record_tensors(config, index, rules.adapter, shape.experts_per_record));
@@ -136,12 +141,13 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Train
 std::vector<LayerLayout> Model::layouts() const {
   std::vector<LayerLayout> all = {embedding.record()};
   for (const Layer& layer : layers) all.insert(all.end(), layer.records.begin(), layer.records.end());
+  if (token_rows) all.push_back(*token_rows);
   all.push_back(head.record());
   return all;
 }
 
 int64_t Model::records() const {
-  int64_t count = 2;
+  int64_t count = token_rows ? 3 : 2;
   for (const Layer& layer : layers) count += std::ssize(layer.records);
   return count;
 }
@@ -165,7 +171,8 @@ Model::NumberedPhase numbered(const Phase& phase, const std::vector<int64_t>& nu
 }  // namespace
 
 std::vector<Model::NumberedPhase> Model::phases() const& {
-  std::vector<NumberedPhase> all = {numbered(embedding, {0})};
+  const int64_t rows = records() - 2, last = records() - 1;
+  std::vector<NumberedPhase> all = {numbered(embedding, {0, rows})};
   std::vector<int64_t> first_phases;  // number of each layer's first phase
   int64_t record = 1;
   for (const Layer& layer : layers) {
@@ -184,7 +191,7 @@ std::vector<Model::NumberedPhase> Model::phases() const& {
       all.push_back(std::move(made));
     }
   }
-  all.push_back(numbered(head, {record, 0}));
+  all.push_back(numbered(head, {last, 0, rows}));
   for (int64_t p = 0; p < std::ssize(all); ++p) {
     ensure(
         all[static_cast<size_t>(p)].phase->shared_width() == 0 || std::ranges::count(all, p, &NumberedPhase::reads) > 0,
@@ -229,6 +236,23 @@ void init_mxfp4(const TensorSpec& tensor, double std, uint64_t seed, int64_t beg
   }
 }
 
+// The rows of the random table.
+void init_token_rows(const ModelConfig& c, const TensorSpec& rows, uint64_t seed, int64_t begin, int64_t count,
+                     float* out) {
+  const std::string name = table_of(rows);
+  const TensorSpec table{
+      .name = name,
+      .rows = c.vocab,
+      .cols = c.hidden,
+      .role = name == embedding_tensors(c).front().name ? TensorRole::embedding : TensorRole::matrix};
+  for (int64_t end = begin + count; begin < end;) {
+    const int64_t row = begin / rows.cols, col = begin % rows.cols, run = std::min(rows.cols - col, end - begin);
+    init_tensor(c, table, seed, rows.ids[static_cast<size_t>(row)] * rows.cols + col, run, out);
+    begin += run;
+    out += run;
+  }
+}
+
 }  // namespace
 
 float drawn_fp8_scale(const ModelConfig& config) {
@@ -238,6 +262,7 @@ float drawn_fp8_scale(const ModelConfig& config) {
 
 void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
                  float* out) {
+  if (tensor.role == TensorRole::token_rows) return init_token_rows(c, tensor, seed, begin, count, out);
   if (tensor.is_adapter()) return init_adapter(tensor, seed, begin, count, out);
   if (tensor.is_vector()) {
     std::fill(out, out + count, tensor.role == TensorRole::norm ? static_cast<float>(1 - c.norm_offset) : 0.0f);

@@ -1,11 +1,13 @@
 // A model: embedding, layers and head, built once from a configuration and a shape.
 //
-// Record 0 is the embedding, then come the layers' records in order, then the head. Phases are numbered the same way: 0
+// Record 0 is the embedding, then come the layers' records in order, then trained rows of single tokens (token_rows.h)
+// if there are some, then the head. Phases are numbered the same way: 0
 // is the embedding, then come the layers' phases in order, then the head. In a dense model, a phase, its record and its
 // layer have the same number.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +25,7 @@ struct Model {
   ModelShape shape;
   Embedding embedding;
   std::vector<Layer> layers;
+  std::optional<LayerLayout> token_rows;  // the record of trained rows, before the head's
   Head head;
 
   std::vector<LayerLayout> layouts() const;  // of all records
@@ -56,6 +59,7 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Train
 // tensors, then records of g = experts_per_record consecutive experts each; the last may have fewer. 0: one record has
 // all experts. Within a record the experts lie at equal distances, and all experts of a layer have the same offsets
 // within the expert.
+// Throws Error as freeze_tensors() and token_row_tensors() do.
 std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype = DType::bf16,
                                        const TrainRules& rules = {}, int64_t experts_per_record = 0);
 

@@ -175,9 +175,14 @@ std::vector<OpNote> head_notes(const Model& model, const NotesShape& shape) {
   const bool table_trained = model.embedding.record().state_elements > 0;
   OpNotes ops;
   NoStream stream;
-  const std::array<std::byte*, 2> weights = {made_up(8), made_up(11)};
-  const std::array<float*, 2> sums = {reinterpret_cast<float*>(made_up(10)),
-                                      table_trained ? reinterpret_cast<float*>(made_up(14)) : nullptr};
+  std::vector<std::byte*> weights;
+  std::vector<float*> sums;
+  for (const int64_t record : model.head.records()) {
+    constexpr std::array kWeights = {8, 11, 15}, kSums = {10, 14, 16};
+    const auto at = static_cast<size_t>(record);
+    weights.push_back(made_up(kWeights[at]));
+    sums.push_back(record != 1 || table_trained ? reinterpret_cast<float*>(made_up(kSums[at])) : nullptr);
+  }
   model.head.backward(ops, stream,
                       {.weights = weights,
                        .x = matrix(made_up(5), shape.dtype, tokens, hidden),

@@ -12,7 +12,7 @@ inline float embedding_scale(double scale, DType weights) {
   return weights == DType::bf16 ? to_float(to_bf16(rounded)) : rounded;
 }
 
-// out[t] = table[index[t]] * scale, rounded once
+// out[t] = table[index[t]] * scale, rounded once. A negative index leaves out[t] as it is.
 struct EmbeddingForward {
   View table;            // (R, H) touched rows
   const int32_t* index;  // (T) row of `table` for each token

@@ -46,10 +46,11 @@ class OpNotes final : public Ops {
   void count_experts(Stream&, const CountExperts& args) override { notes_.emplace_back(args); }
   void cross_entropy(Stream&, const CrossEntropy& args) override { notes_.emplace_back(args); }
 
-  // The phases of a training step call none of these.
+  // What moves rows or columns and multiplies nothing, and what the phases of a training step do not call.
   void attention_cached(Stream&, const CachedAttention&) override {}
   void embedding_forward(Stream&, const EmbeddingForward&) override {}
   void embedding_backward(Stream&, const EmbeddingBackward&) override {}
+  void move_columns(Stream&, const MoveColumns&) override {}
   void balance_slopes(Stream&, const BalanceSlopes&) override {}
   void finish_gradient(Stream&, const FinishGradient&) override {}
   void sum_losses(Stream&, const SumLosses&) override {}

@@ -12,6 +12,7 @@
 #include "megatrain/ops/adamw.h"
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/attention_cached.h"
+#include "megatrain/ops/columns.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/dora.h"
 #include "megatrain/ops/dropout.h"
@@ -65,6 +66,7 @@ class Ops {
 
   virtual void embedding_forward(Stream&, const EmbeddingForward&) = 0;
   virtual void embedding_backward(Stream&, const EmbeddingBackward&) = 0;
+  virtual void move_columns(Stream&, const MoveColumns&) = 0;
   virtual void rmsnorm_forward(Stream&, const RmsNormForward&) = 0;
   virtual void rmsnorm_backward(Stream&, const RmsNormBackward&) = 0;
   virtual void rope(Stream&, const Rope&) = 0;

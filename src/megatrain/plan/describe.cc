@@ -115,6 +115,7 @@ std::string describe_parameters(const Workload& w) {
 }
 
 std::string experts_of(const Workload& w, int64_t record) {
+  if (w.record(record).token_rows) return "rows of tokens";
   if (w.record(record).adapter) return "adapters";
   if (w.experts == 0 || !w.is_layer_record(record)) return "";
   const std::vector<int64_t>& records = w.phase(w.phase_of(record)).records;
@@ -145,7 +146,8 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   const bool several = w.layer_record_count() > w.layer_phases();  // some block has several records
   const char* things = several ? "records" : "blocks";
   if (several) {
-    const int64_t adapters = w.adapter_records(), experts = w.layer_record_count() - w.layer_phases() - adapters;
+    const int64_t adapters = w.adapter_records() - w.token_row_records(),
+                  experts = w.layer_record_count() - w.layer_phases() - adapters;
     text += fmt::format("{} records: ", w.layer_record_count());
     if (adapters > 0) text += fmt::format("{} hold adapters, ", adapters);
     if (experts > 0) text += fmt::format("{} hold experts, ", experts);

@@ -130,15 +130,15 @@ class ResourceList {
     visit_(kind, tier, r, round_up(bytes, kRecordPlaneAlignment), 1);
   }
 
-  // The embedding and the head do not share slots: their gradients, and their weights if they are needed whole, have
-  // memory of their own.
+  // The embedding, the head and rows of single tokens do not share slots: their gradients, and their weights if they
+  // are needed whole, have memory of their own.
   void own_places() const {
     for (int64_t r = 0; r < w_.record_count(); ++r) {
       if (w_.is_layer_record(r)) continue;
       const bool here = plan_.state_on_device(r);
       if (!here && !w_.by_rows(r)) device(Kind::resident_weights, r, w_.weight_bytes(r));
       if (!w_.is_trained(r)) continue;
-      if (!w_.by_rows(r)) device(Kind::gradient_sum, r, w_.record(r).trained * 4);
+      if (!w_.by_rows(r)) device(Kind::gradient_sum, r, w_.record(r).trained * 4 * w_.record(r).sums);
       if (here) continue;
       device(Kind::record_gradient_out, r, w_.gradient_bytes(r));
       host(Kind::host_record_gradient, r, w_.gradient_bytes(r));

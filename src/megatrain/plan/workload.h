@@ -52,7 +52,11 @@ struct RecordWork {
   int64_t row_width = 0;  // elements
   // Some phase needs the whole table. false: only the rows of a step reach the device and have gradients.
   bool whole = true;
-  bool adapter = false;  // it holds a layer's adapters
+  bool adapter = false;  // it holds a layer's adapters, or trained rows of single tokens
+  // It holds these rows, which the embedding and the head read. It shares no memory with the records of layers.
+  bool token_rows = false;
+  // Phases that add to its gradient, each to a sum of its own over all micro-batches; in the end the sums are added.
+  int64_t sums = 1;
 
   DType gradient_dtype() const { return dtype; }  // LayerLayout::gradient_dtype()
 };
@@ -166,8 +170,9 @@ struct Workload {
   int64_t head_phase() const { return phase_count() - 1; }
   int64_t layer_phases() const { return phase_count() - 2; }
 
-  // A layer record is needed whole, and may stream. Lookup tables and the head's record are not layer records.
-  bool is_layer_record(int64_t r) const { return r != head_record() && !is_looked_up(r); }
+  // A layer record is needed whole, and may stream. Lookup tables, rows of single tokens and the head's record are not
+  // layer records.
+  bool is_layer_record(int64_t r) const { return r != head_record() && !is_looked_up(r) && !record(r).token_rows; }
   std::vector<int64_t> layer_records() const {  // their numbers, ascending
     std::vector<int64_t> numbers;
     for (int64_t r = 0; r < record_count(); ++r) {
@@ -252,6 +257,7 @@ struct Workload {
     return record(r).trained * (element_bytes(r) + low_bytes_an_element(r)) + 2 * moment_bytes(r);
   }
   int64_t adapter_records() const { return std::ranges::count(records, true, &RecordWork::adapter); }
+  int64_t token_row_records() const { return std::ranges::count(records, true, &RecordWork::token_rows); }
   // A checkpoint holds the whole master of every tensor, or with adapters only of those that are trained.
   int64_t checkpoint_bytes(int64_t r) const {
     const int64_t elements = adapter_records() > 0 ? record(r).trained : record(r).elements;

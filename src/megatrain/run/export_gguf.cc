@@ -64,6 +64,11 @@ ExportedGguf export_adapter(const std::string& directory, const std::string& out
         fmt::format("{}/{} has bias: {}, and a GGUF adapter cannot hold biases; merge it with its base ('megatrain "
                     "merge') and export that",
                     directory, kAdapterFile, file.settings.bias));
+  if (!file.settings.trainable_token_indices.empty())
+    fail_input(
+        fmt::format("{}/{} has trainable_token_indices, and a GGUF adapter has no rows of single tokens; merge it with "
+                    "its base ('megatrain merge') and export that",
+                    directory, kAdapterFile));
   const ModelConfig model = base_config(directory, file);
   const AdapterRules rules = adapter_rules(file.settings, true);
   const std::vector<LayerLayout> layouts = model_layouts(model, DType::f32, {.adapter = rules});
@@ -76,7 +81,7 @@ ExportedGguf export_adapter(const std::string& directory, const std::string& out
           "merge') and export that",
           directory, kAdapterFile));
     for (const TensorSpec& tensor : layout.tensors) {
-      if (tensor.is_adapter()) request.halves.push_back(&tensor);
+      if (tensor.is_half()) request.halves.push_back(&tensor);
     }
   }
   log_info(fmt::format("writing the adapter {} to {}", directory, out));

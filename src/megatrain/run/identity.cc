@@ -73,7 +73,7 @@ std::string base_fingerprint(const std::string& path, int threads) {
 std::string adapter_text(const TrainConfig::Adapter& a) {
   if (a.rank == 0) return "";
   const auto& [rank, alpha, dropout, targets, target_parameters, exclude, rslora, dora, bias, init, rank_pattern,
-               alpha_pattern, also_train] = a;
+               alpha_pattern, also_train, token_indices] = a;
   const auto sorted = [](std::vector<std::string> names) {  // their order means nothing
     std::sort(names.begin(), names.end());
     return names;
@@ -92,6 +92,7 @@ std::string adapter_text(const TrainConfig::Adapter& a) {
   if (dora) settings["dora"] = true;
   if (bias != "none") settings["bias"] = bias;
   if (!target_parameters.empty()) settings["target_parameters"] = sorted(target_parameters);
+  if (!token_indices.empty()) settings["trainable_token_indices"] = token_indices;
   return settings.dump();
 }
 

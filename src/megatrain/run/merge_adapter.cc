@@ -18,6 +18,7 @@
 #include "megatrain/host/parallel.h"
 #include "megatrain/io/new_output.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/token_rows.h"
 #include "megatrain/run/export_source.h"
 #include "megatrain/train/adapter_files.h"
 #include "megatrain/train/setup.h"
@@ -48,6 +49,16 @@ class Additions {
       *factors = factors_of(*weight, base);
       progress.add(1);
     });
+  }
+
+  // Puts trained rows of single tokens over those of their table.
+  void replace_rows(const TensorSpec& tensor, int64_t begin, int64_t count, float* out) const {
+    for (const LayerLayout& layout : layouts_) {
+      if (!layout.is_token_rows()) continue;
+      for (const TensorSpec& rows : layout.tensors) {
+        if (table_of(rows) == tensor.name) replace_rows_of(rows, begin, count, out);
+      }
+    }
   }
 
   bool adds_to(const TensorSpec& tensor) const { return tensors_.of(tensor).a != nullptr; }
@@ -99,6 +110,16 @@ class Additions {
     return factors;
   }
 
+  void replace_rows_of(const TensorSpec& rows, int64_t begin, int64_t count, float* out) const {
+    const std::vector<float>& values = values_.at(rows.name);
+    for (int64_t row = 0; row < rows.rows; ++row) {
+      const int64_t in_table = rows.ids[static_cast<size_t>(row)] * rows.cols;
+      const int64_t first = std::max(in_table, begin), last = std::min(in_table + rows.cols, begin + count);
+      for (int64_t i = first; i < last; ++i)
+        out[i - begin] = values[static_cast<size_t>(row * rows.cols + i - in_table)];
+    }
+  }
+
   AdapterRules rules_;
   std::vector<LayerLayout> layouts_;
   AdapterValues values_;
@@ -137,6 +158,7 @@ MergedModel merge_adapter(const std::string& base, const std::string& adapter, c
                                                         float* values) {
       if (additions.replaces(part)) return additions.read(part, begin, count, values);
       of_base(part, begin, count, values);
+      additions.replace_rows(part, begin, count, values);
       if (!additions.adds_to(part)) return;
       const std::vector<float> before(values, values + count);
       additions.add(part, begin, count, values);

@@ -27,8 +27,9 @@ namespace megatrain {
 inline constexpr int64_t kTensorAlign = 128;  // elements
 
 // What a tensor is to its layer. Its shape in files, initial values and weight decay follow from this.
-// The two halves of a LoRA adapter and the magnitudes of DoRA have roles of their own: no file of the model has them.
-enum class TensorRole : uint8_t { matrix, embedding, norm, bias, adapter_in, adapter_out, adapter_magnitude };
+// The two halves of a LoRA adapter, the magnitudes of DoRA, and trained rows of a frozen table (model/token_rows.h) have
+// roles of their own: no file of the model has them.
+enum class TensorRole : uint8_t { matrix, embedding, norm, bias, adapter_in, adapter_out, adapter_magnitude, token_rows };
 
 enum class AdapterInit : uint8_t {
   kaiming,   // A uniform between -1 / sqrt(in) and 1 / sqrt(in), B zero
@@ -94,14 +95,17 @@ struct TensorSpec {
   int64_t low_offset = -1;     // elements from the start of the low bits, -1: has none; set by make_layout
   int64_t first_block = -1;    // index of its first moment block in the layer; -1: frozen; set by make_layout
   int64_t packed_offset = -1;  // bytes from the start of a packed record's stored form; set by make_layout
+  // Only for trained rows of a table: the tokens whose rows they are.
+  std::vector<int32_t> ids = {};
 
   int64_t elements() const { return rows * cols; }
   bool is_vector() const {  // (cols), not (rows, cols)
     return role == TensorRole::norm || role == TensorRole::bias || role == TensorRole::adapter_magnitude;
   }
   bool decays() const { return !is_vector(); }
-  bool is_adapter() const {
-    return role == TensorRole::adapter_in || role == TensorRole::adapter_out || role == TensorRole::adapter_magnitude;
+  bool is_half() const { return role == TensorRole::adapter_in || role == TensorRole::adapter_out; }
+  bool is_adapter() const {  // trained beside a frozen base
+    return is_half() || role == TensorRole::adapter_magnitude || role == TensorRole::token_rows;
   }
   bool has_low_bits() const { return master != dtype && !exact; }
 
@@ -156,6 +160,7 @@ struct LayerLayout {
   DType gradient_dtype() const { return dtype(); }
 
   bool is_adapter() const { return tensors.front().is_adapter(); }
+  bool is_token_rows() const { return tensors.front().role == TensorRole::token_rows; }
   bool packed() const { return packed_bytes > 0; }
   int64_t weight_bytes() const { return elements * dtype_bytes(dtype()); }           // in the compute form
   int64_t stored_bytes() const { return packed() ? packed_bytes : weight_bytes(); }  // in the stored form

@@ -17,6 +17,7 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/module_pattern.h"
 #include "megatrain/model/stored_tensors.h"
+#include "megatrain/model/token_rows.h"
 #include "megatrain/store/pieces.h"
 
 namespace megatrain {
@@ -53,6 +54,16 @@ json number_json(double value) { return value == std::floor(value) ? json(static
 ordered_json numbers_json(const std::vector<std::pair<std::string, double>>& numbers) {
   ordered_json object = ordered_json::object();
   for (const auto& [module, number] : numbers) object[module] = number_json(number);
+  return object;
+}
+
+// PEFT takes a list for those of the input embedding.
+ordered_json token_indices_json(const AdapterRules& rules) {
+  if (rules.token_indices.empty()) return nullptr;
+  if (rules.token_indices.size() == 1 && is_end_of(rules.token_indices.front().first, kEmbeddingModule))
+    return rules.token_indices.front().second;
+  ordered_json object = ordered_json::object();
+  for (const auto& [module, ids] : rules.token_indices) object[module] = ids;
   return object;
 }
 
@@ -99,11 +110,16 @@ class AdapterWeights {
     for (const TensorSpec* tensor : tensors)
       known.insert(stored(*tensor).name);  // throws if it is missing or different
     for (const StoredTensor* stored : files_.tensors()) {
-      if (!known.contains(stored->name))
+      if (known.contains(stored->name)) continue;
+      if (stored->name.ends_with(".token_adapter.base_layer.weight"))
         fail_input(
-            fmt::format("{}: tensor {} belongs to no module with an adapter of this model; give the model that the "
-                        "adapter was made for",
+            fmt::format("{}: {} is a whole table, which PEFT saves if the vocabulary was resized; save the resized "
+                        "model as the base, and the adapter with save_embedding_layers=False",
                         files_.path(), printable(stored->name)));
+      fail_input(
+          fmt::format("{}: tensor {} belongs to no module with an adapter of this model; give the model that the "
+                      "adapter was made for",
+                      files_.path(), printable(stored->name)));
     }
   }
 
@@ -125,7 +141,7 @@ class AdapterWeights {
 
  private:
   bool is_exchanged(const TensorSpec& tensor) const {
-    return exchanged_ && tensor.is_adapter() && !tensor.stored.name.empty();
+    return exchanged_ && tensor.is_half() && !tensor.stored.name.empty();
   }
 
   const StoredTensor& stored(const TensorSpec& tensor) const {
@@ -218,6 +234,7 @@ std::string adapter_config(const AdapterRules& rules, const std::string& base,
                                                : modules_json(rules.targets)},
       {"target_parameters", rules.target_parameters.empty() ? json() : json(rules.target_parameters)},
       {"task_type", "CAUSAL_LM"},
+      {"trainable_token_indices", token_indices_json(rules)},
       {"use_dora", rules.dora},
       {"use_rslora", rules.rslora}};
   return json_text(config, 2) + "\n";

@@ -93,7 +93,9 @@ Workload model_work(const Model& model, const NotesShape& shape) {
                          .norm_parts = std::ssize(layout.norm_parts()),
                          .dtype = layout.dtype(),
                          .packed_bytes = layout.packed_bytes,
-                         .adapter = layout.is_adapter()});
+                         .adapter = layout.is_adapter(),
+                         .token_rows = layout.is_token_rows(),
+                         .sums = layout.is_token_rows() && model.embedding.shares_token_rows() ? 2 : 1});
   }
   const std::vector<PhaseCost> costs = phase_costs(model, shape);
   for (const Model::NumberedPhase& numbered : model.phases()) {

@@ -14,6 +14,7 @@ namespace megatrain {
 std::string record_name(const Workload& w, int64_t record) {
   if (record == 0) return "the embedding";
   if (record == w.head_record()) return "the head";
+  if (w.record(record).token_rows) return "the rows of trainable_token_indices";
   const int64_t phase = w.phase_of(record);
   if (w.is_looked_up(record)) return fmt::format("the embedding of layer {}", phase - 1);
   const char* part = w.record(record).adapter                   ? " (its adapters)"

@@ -108,6 +108,7 @@ AdapterRules adapter_rules(const TrainConfig::Adapter& a, bool from_file) {
           .rank_pattern = a.rank_pattern,
           .alpha_pattern = a.alpha_pattern,
           .also_train = a.also_train,
+          .token_indices = a.trainable_token_indices,
           .from_file = from_file};
 }
 
@@ -256,7 +257,7 @@ Workload make_workload(const TrainConfig& config, const ModelConfig& model, cons
   const OpsShape shape = ops_shape(config, model, identity);
   w.scratch_bytes = scratch_bytes(shape, planned);
   w.whole_attention = planned.gpu && has_whole_attention(shape);
-  w.input_bytes = input_bytes(w.micro_batches, w.micro_tokens, w.touched_rows(0));
+  w.input_bytes = input_bytes(built, w.micro_batches, w.touched_rows(0));
   w.device_base_bytes = planned.device_base_bytes;
   w.host_base_bytes = planned.host_base_bytes;
   add_base_files(config, built, stored, planned, w);

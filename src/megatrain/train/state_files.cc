@@ -17,6 +17,7 @@
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/model/adapter.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/token_rows.h"
 #include "megatrain/store/pieces.h"
 
 namespace megatrain {
@@ -213,6 +214,25 @@ std::vector<float> row_norms(const LayerRecord& record, const TensorSpec& weight
   return norms;
 }
 
+// Trained rows of single tokens begin as those of their table.
+void copy_token_rows(std::vector<LayerRecord>& records) {
+  std::map<std::string, Plane> tables;
+  for (const LayerRecord& record : records) {
+    for (const TensorSpec& tensor : record.layout().tensors)
+      tables[tensor.name] = {&record, &tensor, Plane::Kind::master};
+  }
+  for (LayerRecord& record : records) {
+    if (!record.layout().is_token_rows()) continue;
+    for (const TensorSpec& rows : record.layout().tensors) {
+      std::vector<float> row(static_cast<size_t>(rows.cols));
+      for (int64_t i = 0; i < rows.rows; ++i) {
+        tables.at(table_of(rows)).read(rows.ids[static_cast<size_t>(i)] * rows.cols, rows.cols, row.data());
+        record.write_master(rows, i * rows.cols, rows.cols, row.data());
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void init_magnitudes(std::vector<LayerRecord>& records, int threads) {
@@ -228,11 +248,12 @@ void init_magnitudes(std::vector<LayerRecord>& records, int threads) {
 
 void init_adapters(const ModelConfig& config, uint64_t seed, std::vector<LayerRecord>& records, int threads) {
   for_pieces(records, threads, "drawing the adapters", [&](const TensorPiece& piece, float* scratch) {
-    if (!piece.tensor->is_adapter()) return;
+    if (!piece.tensor->is_half()) return;
     init_tensor(config, *piece.tensor, seed, piece.begin, piece.count, scratch);
     piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
   });
   init_magnitudes(records, threads);
+  copy_token_rows(records);
 }
 
 void init_fp8_scales(const ModelConfig& config, std::vector<LayerRecord>& records) {

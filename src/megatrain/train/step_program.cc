@@ -30,10 +30,26 @@ struct MicroBatchTables {
         segment_row(documents + tokens + 1) {}
   int64_t id = 0, row, labels, positions, segment_order, counted, segment_begin, documents, segment_row;
 };
-int64_t micro_batch_words(int64_t tokens) { return 10 * tokens; }
+
+// The tables of TokenRowTables, after those above and only if the embedding has trained rows of single tokens: slot,
+// order and row have T words each, begin has T + 1. The sum is at most 5 T.
+struct TokenTables {
+  explicit TokenTables(int64_t tokens) : order(tokens), row(2 * tokens), begin(3 * tokens) {}
+  int64_t slot = 0, order, row, begin;
+};
+
+int64_t shared_words(int64_t tokens) { return 10 * tokens; }
+int64_t micro_batch_words(const Model& model) {
+  return shared_words(model.shape.tokens) + (model.embedding.token_rows().any() ? 5 * model.shape.tokens : 0);
+}
 
 // Tables of the whole step, after its micro-batches: 0, 1, 2, ... (rows + 1), then the touched ids (rows).
 int64_t row_words(int64_t rows) { return 2 * rows + 1; }
+
+// After those: 0, 1, 2, ... (n + 1) for the n trained rows of the embedding, then the ids of the head's.
+int64_t token_id_words(const Model& model) {
+  return model.embedding.token_rows().count() + 1 + model.head.token_rows().count();
+}
 
 // Writes 1 for every token of a document that has trained tokens, else 0. Padding is a document without any. Returns
 // the sum.
@@ -96,8 +112,8 @@ std::byte* router_counts_of(const Action& a, const Operands& operands, Stream& s
 
 }  // namespace
 
-int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched_rows) {
-  return (micro_batches * micro_batch_words(micro_tokens) + row_words(touched_rows)) * 4;
+int64_t input_bytes(const Model& model, int64_t micro_batches, int64_t touched_rows) {
+  return (micro_batches * micro_batch_words(model) + row_words(touched_rows) + token_id_words(model)) * 4;
 }
 
 StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload, const Plan& plan, Updater& updater,
@@ -119,6 +135,10 @@ StepProgram::StepProgram(const Model& model, Ops& ops, const Workload& workload,
     part_runs_.push_back(runs_of_parts(layout));
     unpacking_.emplace_back(layout);
   }
+  const TokenRows& rows = model.embedding.token_rows();
+  if (rows.any()) slot_of_id_.assign(row_of_id_.size(), -1);
+  for (int64_t i = 0; i < rows.count(); ++i)
+    slot_of_id_[static_cast<size_t>(rows.ids[static_cast<size_t>(i)])] = static_cast<int32_t>(i);
 }
 
 StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const OptimStep& optim) {
@@ -142,19 +162,57 @@ StepBytes StepProgram::prepare(const Batch& batch, int64_t sequence, const Optim
   int32_t* counting = staged_ + row_tables_at();
   std::iota(counting, counting + step.touched.size() + 1, 0);
   std::copy(step.touched.begin(), step.touched.end(), counting + step.touched.size() + 1);
+  stage_token_ids();
   rows_ = static_cast<int64_t>(step.touched.size());
   loss_scale_ = static_cast<float>(1.0 / static_cast<double>(batch.trained));
   return {.inputs = workload_.input_bytes, .rows = rows_};
 }
 
-int64_t StepProgram::row_tables_at() const {
-  return workload_.micro_batches * micro_batch_words(workload_.micro_tokens);
+int64_t StepProgram::micro_batch_at(int64_t m) const { return m * micro_batch_words(model_); }
+int64_t StepProgram::row_tables_at() const { return micro_batch_at(workload_.micro_batches); }
+int64_t StepProgram::token_ids_at() const { return row_tables_at() + row_words(workload_.touched_rows(0)); }
+
+void StepProgram::stage_token_ids() {
+  int32_t* counting = staged_ + token_ids_at();
+  const int64_t count = model_.embedding.token_rows().count() + 1;
+  std::iota(counting, counting + count, 0);
+  std::ranges::copy(model_.head.token_rows().ids, counting + count);
+}
+
+// Returns the number of segments. Tokens are in ascending order within a row; the padding id is in no segment.
+int64_t StepProgram::stage_token_rows(const MicroBatch& micro, int32_t* tables) {
+  const int64_t tokens = workload_.micro_tokens, rows = model_.embedding.token_rows().count();
+  const TokenTables at(tokens);
+  segment_count_.assign(static_cast<size_t>(rows) + 1, 0);
+  const auto trained = [&](int64_t t) {
+    return tables[at.slot + t] >= 0 && micro.tokens[static_cast<size_t>(t)] != model_.config.pad_id;
+  };
+  for (int64_t t = 0; t < tokens; ++t) {
+    tables[at.slot + t] = slot_of_id_[static_cast<size_t>(micro.tokens[static_cast<size_t>(t)])];
+    if (trained(t)) ++segment_count_[static_cast<size_t>(tables[at.slot + t]) + 1];
+  }
+  int64_t segments = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    int32_t& end = segment_count_[static_cast<size_t>(r) + 1];
+    const int32_t begin = segment_count_[static_cast<size_t>(r)];
+    if (end > 0) {
+      tables[at.row + segments] = static_cast<int32_t>(r);
+      tables[at.begin + segments++] = begin;
+    }
+    end += begin;
+  }
+  tables[at.begin + segments] = segment_count_.back();
+  for (int64_t t = 0; t < tokens; ++t) {
+    if (trained(t))
+      tables[at.order + segment_count_[static_cast<size_t>(tables[at.slot + t])]++] = static_cast<int32_t>(t);
+  }
+  return segments;
 }
 
 void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched) {
   const int64_t tokens = workload_.micro_tokens;
   const MicroBatchTables at(tokens);
-  int32_t* host = staged_ + m * micro_batch_words(tokens);
+  int32_t* host = staged_ + micro_batch_at(m);
 
   // counting sort of positions by row: stable, so ascending within a row; the padding id is in no segment
   const auto trained = [&](int64_t t) { return micro.tokens[static_cast<size_t>(t)] != model_.config.pad_id; };
@@ -183,10 +241,12 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   std::copy(micro.positions.begin(), micro.positions.end(), host + at.positions);
   std::copy(micro.document_begin.begin(), micro.document_begin.end(), host + at.documents);
   counted_ += mark_counted(micro, host + at.counted);
-  micro_batches_[static_cast<size_t>(m)] = {.documents = std::ssize(micro.document_begin) - 1,
-                                            .longest = micro.longest,
-                                            .uniform = micro.uniform,
-                                            .segments = segments};
+  micro_batches_[static_cast<size_t>(m)] = {
+      .documents = std::ssize(micro.document_begin) - 1,
+      .longest = micro.longest,
+      .uniform = micro.uniform,
+      .segments = segments,
+      .token_segments = slot_of_id_.empty() ? 0 : stage_token_rows(micro, host + shared_words(tokens))};
 }
 
 std::optional<StepRandom> StepProgram::step_random(int64_t micro_batch) const {
@@ -194,8 +254,22 @@ std::optional<StepRandom> StepProgram::step_random(int64_t micro_batch) const {
   return StepRandom{.seed = optim_.adamw.seed, .step = optim_.adamw.t, .micro_batch = micro_batch};
 }
 
+TokenRowTables StepProgram::token_rows(const Action& a, const Operands& operands) const {
+  const int32_t* inputs = operands.at<int32_t>(Operand::inputs);
+  TokenRowTables tables{.head = inputs + token_ids_at() + model_.embedding.token_rows().count() + 1};
+  if (slot_of_id_.empty()) return tables;
+  const int32_t* device = inputs + micro_batch_at(a.micro_batch) + shared_words(workload_.micro_tokens);
+  const TokenTables at(workload_.micro_tokens);
+  tables.slot = device + at.slot;
+  tables.order = device + at.order;
+  tables.begin = device + at.begin;
+  tables.row = device + at.row;
+  tables.segments = micro_batches_[static_cast<size_t>(a.micro_batch)].token_segments;
+  return tables;
+}
+
 MicroBatchView StepProgram::micro_batch(const Action& a, const Operands& operands) const {
-  const int64_t tokens = workload_.micro_tokens, base = a.micro_batch * micro_batch_words(tokens);
+  const int64_t tokens = workload_.micro_tokens, base = micro_batch_at(a.micro_batch);
   const MicroBatchTables at(tokens);
   const Staged& staged = micro_batches_[static_cast<size_t>(a.micro_batch)];
   const int64_t looked_up = workload_.phase(a.phase).looks_up;
@@ -214,6 +288,7 @@ MicroBatchView StepProgram::micro_batch(const Action& a, const Operands& operand
           .segment_begin = device + at.segment_begin,
           .segment_row = device + at.segment_row,
           .segments = staged.segments,
+          .token_rows = token_rows(a, operands),
           .random = step_random(a.micro_batch)};
 }
 
@@ -348,10 +423,33 @@ RouterSlopes StepProgram::router_slopes(const Operands& operands) const {
 // the norm reads them too, and the record that used the slab before may have written there.
 float* StepProgram::sum_of(const Action& a, const Operands& operands, int64_t nth, int64_t record, Stream& stream) {
   float* sum = operands.at<float>(Operand::sum, nth);
+  if (has_second_sum(a, record)) sum += workload_.record(record).trained;
   if (a.micro_batch > 0) return sum;
   for (const ElementRange& gap : layouts_[static_cast<size_t>(record)].state_gaps())
     stream.zero(sum + gap.begin, static_cast<size_t>(gap.count) * 4);
   return sum;
+}
+
+// The head has the first of two sums, the embedding the second.
+bool StepProgram::has_second_sum(const Action& a, int64_t record) const {
+  return workload_.record(record).sums > 1 && !workload_.phase(a.phase).ends;
+}
+
+// Adds the second sum to the first, once both have all micro-batches. So the result does not depend on the sweeps.
+void StepProgram::merge_token_rows(const Action& a, const Operands& operands, Stream& stream) {
+  const auto second = [&](int64_t record) { return has_second_sum(a, record); };
+  const std::vector<int64_t> records = whole_records(workload_, a);
+  const auto record = std::ranges::find_if(records, second);
+  if (a.micro_batch + 1 < workload_.micro_batches || record == records.end()) return;
+  float* sum = operands.at<float>(Operand::sum);
+  const int32_t* counting = operands.at<int32_t>(Operand::inputs) + token_ids_at();
+  const TokenRows& rows = model_.embedding.token_rows();
+  ops_.embedding_backward(stream, {.grad_out = rows.weight.gradient(sum + workload_.record(*record).trained),
+                                   .order = counting,
+                                   .begin = counting,
+                                   .row = counting,
+                                   .segments = rows.count(),
+                                   .grad = rows.weight.gradient(sum)});
 }
 
 std::vector<float*> StepProgram::sums_of(const Action& a, const Operands& operands, Stream& stream) {
@@ -395,6 +493,7 @@ void StepProgram::backward(const Action& a, const Operands& operands, Stream& st
   const std::vector<float*> sums = sums_of(a, operands, stream);
   phases_[static_cast<size_t>(a.phase)].phase->backward(
       ops_, stream, backward_args(a, operands, weights_of(workload_, a, operands), sums, stream));
+  merge_token_rows(a, operands, stream);
 }
 
 void StepProgram::merge_rows(const Action& a, const Operands& operands, Stream& stream) {

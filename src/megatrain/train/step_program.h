@@ -15,8 +15,8 @@
 
 namespace megatrain {
 
-// Device bytes of a step's ids, labels, positions, documents and segments.
-int64_t input_bytes(int64_t micro_batches, int64_t micro_tokens, int64_t touched_rows);
+// Device bytes of a step's ids, labels, positions, documents, segments and tables of trained rows of single tokens.
+int64_t input_bytes(const Model& model, int64_t micro_batches, int64_t touched_rows);
 
 // Adjacent parts of a record's gradient (ops/gradient.h) that have the same size.
 struct PartRun {
@@ -60,6 +60,7 @@ class StepProgram : public StepHandler {
     int64_t longest = 0;
     bool uniform = false;
     int64_t segments = 0;
+    int64_t token_segments = 0;
   };
 
   void forward(const Action& action, const Operands& operands, Stream& stream);
@@ -70,6 +71,8 @@ class StepProgram : public StepHandler {
   void finish_gradient(const Action& action, const Operands& operands, Stream& stream);
   void finish_losses(const Operands& operands, Stream& stream);
   void update_on_device(const Action& action, const Operands& operands, Stream& stream);
+  void merge_token_rows(const Action& action, const Operands& operands, Stream& stream);
+  bool has_second_sum(const Action& action, int64_t record) const;
   float* sum_of(const Action& action, const Operands& operands, int64_t nth, int64_t record, Stream& stream);
   std::vector<float*> sums_of(const Action& action, const Operands& operands, Stream& stream);  // nullptr: frozen
   RouterSlopes router_slopes(const Operands& operands) const;
@@ -84,8 +87,14 @@ class StepProgram : public StepHandler {
   // (T, width of the phase's input)
   View activation(const Operands& operands, Operand operand, int64_t phase) const;
   MicroBatchView micro_batch(const Action& action, const Operands& operands) const;
+  TokenRowTables token_rows(const Action& action, const Operands& operands) const;
   void stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched);
-  int64_t row_tables_at() const;  // offset in words into the inputs
+  int64_t stage_token_rows(const MicroBatch& micro, int32_t* tables);
+  void stage_token_ids();
+  // Offsets in words into the inputs.
+  int64_t micro_batch_at(int64_t m) const;
+  int64_t row_tables_at() const;
+  int64_t token_ids_at() const;
   Step& step_of(int64_t sequence) { return steps_[static_cast<size_t>(sequence % 2)]; }
 
   const Model& model_;
@@ -102,6 +111,7 @@ class StepProgram : public StepHandler {
   std::array<Step, 2> steps_;
   std::vector<Staged> micro_batches_;   // of the step being issued
   std::vector<int32_t> row_of_id_;      // (V) compact row of a touched id
+  std::vector<int32_t> slot_of_id_;     // (V) trained row of an id in the embedding, or -1; empty: there are none
   std::vector<int32_t> segment_count_;  // scratch for staging
   int64_t rows_ = 0;
   int64_t counted_ = 0;  // tokens of the step being issued that count for the router losses

@@ -35,6 +35,7 @@ class CpuOps final : public Ops {
   void dropout(Stream& s, const Dropout& a) override { run(s, cpu::dropout, a); }
   void dora_factors(Stream& s, const DoraFactors& a) override { run(s, cpu::dora_factors, a); }
   void scale_columns(Stream& s, const ScaleColumns& a) override { run(s, cpu::scale_columns, a); }
+  void move_columns(Stream& s, const MoveColumns& a) override { run(s, cpu::move_columns, a); }
   void gated_forward(Stream& s, const GatedForward& a) override { run(s, cpu::gated_forward, a); }
   void gated_backward(Stream& s, const GatedBackward& a) override { run(s, cpu::gated_backward, a); }
   void route(Stream& s, const Route& a) override { run(s, cpu::route, a); }

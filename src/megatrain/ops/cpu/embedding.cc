@@ -16,6 +16,7 @@ void embedding_forward(const Context& context, const EmbeddingForward& args) {
   if (args.scale != 1) {
     check_dtype(table);
     for_rows(context.team, out.rows, out.cols, [&](int64_t t) {
+      if (args.index[t] < 0) return;
       for_chunks(out.cols, [&](int64_t begin, int64_t count) {
         Chunk row;
         widen(table, args.index[t], begin, count, row.data());
@@ -26,6 +27,7 @@ void embedding_forward(const Context& context, const EmbeddingForward& args) {
     return;
   }
   for_rows(context.team, out.rows, out.cols, [&](int64_t t) {
+    if (args.index[t] < 0) return;
     std::memcpy(row_of(out, t), row_of(table, args.index[t]), static_cast<size_t>(out.cols * element_bytes));
   });
 }

@@ -16,6 +16,7 @@ struct Context {
 
 void embedding_forward(const Context& context, const EmbeddingForward& args);
 void embedding_backward(const Context& context, const EmbeddingBackward& args);
+void move_columns(const Context& context, const MoveColumns& args);
 void rmsnorm_forward(const Context& context, const RmsNormForward& args);
 void rmsnorm_backward(const Context& context, const RmsNormBackward& args);
 void rope(const Context& context, const Rope& args);

@@ -60,6 +60,7 @@ class CudaOps final : public Ops {
   void embedding_backward(Stream& stream, const EmbeddingBackward& args) override {
     launch(args, native_stream(stream));
   }
+  void move_columns(Stream& stream, const MoveColumns& args) override { launch(args, native_stream(stream)); }
   void rmsnorm_forward(Stream& stream, const RmsNormForward& args) override { launch(args, native_stream(stream)); }
   void rmsnorm_backward(Stream& stream, const RmsNormBackward& args) override {
     const int64_t bytes = rmsnorm_scratch_bytes(args.x.rows, args.groups, args.weight.cols);

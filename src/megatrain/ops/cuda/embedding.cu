@@ -10,6 +10,7 @@ template <class T, int kVec>
 __global__ void gather_kernel(const T* table, int64_t table_stride, const int32_t* index, T* out, int64_t out_stride,
                               int64_t cols) {
   const int64_t token = blockIdx.x;
+  if (index[token] < 0) return;
   const T* from = table + index[token] * table_stride;
   T* to = out + token * out_stride;
   for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
@@ -20,6 +21,7 @@ __global__ void gather_kernel(const T* table, int64_t table_stride, const int32_
 template <class T, int kVec>
 __global__ void scaled_gather_kernel(const T* table, int64_t table_stride, const int32_t* index, float scale, T* out,
                                      int64_t out_stride, int64_t cols) {
+  if (index[blockIdx.x] < 0) return;
   const T* from = table + index[blockIdx.x] * table_stride;
   T* to = out + blockIdx.x * out_stride;
   for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {

@@ -11,6 +11,7 @@
 #include "megatrain/ops/attention_buckets.h"
 #include "megatrain/ops/attention_cached.h"
 #include "megatrain/ops/attention_cut.h"
+#include "megatrain/ops/columns.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/cuda/attention_graph.h"
 #include "megatrain/ops/dora.h"
@@ -29,6 +30,9 @@ namespace megatrain {
 // embedding.cu
 void launch(const EmbeddingForward& args, cudaStream_t stream);
 void launch(const EmbeddingBackward& args, cudaStream_t stream);
+
+// columns.cu
+void launch(const MoveColumns& args, cudaStream_t stream);
 
 // rmsnorm.cu
 void launch(const RmsNormForward& args, cudaStream_t stream);
