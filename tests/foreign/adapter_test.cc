@@ -259,8 +259,7 @@ TEST(AxolotlAdapter, WhatWouldBeIgnoredIsRefusedByName) {
                                         {"adapter", "boft"}})
     EXPECT_TRUE(has(refusal(axolotl_lora({{name, value}})), ": " + name + " is "))
         << refusal(axolotl_lora({{name, value}}));
-  for (const auto& [name, value] :
-       Keys{{"loraplus_lr_embedding", "1e-6"}, {"relora", "true"}})
+  for (const auto& [name, value] : Keys{{"loraplus_lr_embedding", "1e-6"}, {"relora", "true"}})
     EXPECT_TRUE(has(refusal(axolotl_lora({{name, value}})), ": " + name + ": "))
         << refusal(axolotl_lora({{name, value}}));
   const Keys off = {{"adapter", ""}, {"lora_r", "16"}, {"peft_use_dora", "true"}, {"loraplus_lr_ratio", "16"}};

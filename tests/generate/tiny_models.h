@@ -14,7 +14,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "tests/support/places.h"
 
 namespace megatrain::generation {

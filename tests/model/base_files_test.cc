@@ -9,7 +9,7 @@
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/model_source.h"
 #include "tests/support/fixtures.h"

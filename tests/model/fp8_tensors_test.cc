@@ -6,7 +6,7 @@
 #include "megatrain/base/bf16.h"
 #include "megatrain/device/device.h"
 #include "megatrain/model/files/base_files.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/model/stored_tensors.h"

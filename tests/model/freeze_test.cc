@@ -1,11 +1,11 @@
 // Patterns over tensor names, which of them are refused, and how frozen tensors change the layouts.
-#include "megatrain/model/train_rules.h"
+#include "megatrain/model/trained/train_rules.h"
 
 #include <algorithm>
 #include <map>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/block_operand.h"
+#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/linear.h"
 #include "megatrain/model/model.h"
 #include "tests/support/fixtures.h"

@@ -12,7 +12,7 @@
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/store/pieces.h"
 #include "tests/support/fixtures.h"

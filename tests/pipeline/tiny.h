@@ -11,7 +11,7 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/io/json.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/plan/planner.h"
 #include "megatrain/store/pieces.h"

@@ -24,7 +24,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/device/device.h"
-#include "megatrain/model/block_operand.h"
+#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/linear.h"
 #include "megatrain/model/mixer.h"
 

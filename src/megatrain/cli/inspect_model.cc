@@ -17,7 +17,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/config.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/tokenizer/config_tokens.h"
 #include "megatrain/tokenizer/tokenizer.h"

@@ -15,7 +15,7 @@
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/run/best_model.h"
 #include "megatrain/run/run_files.h"
 #include "megatrain/train/adapter_files.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/block_operand.h"
+#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/carve.h"
 #include "megatrain/model/config.h"
 
@@ -157,7 +157,8 @@ std::vector<KeepLevel> Block::keep_levels() const {
 
 std::vector<int64_t> Block::records() const {
   std::vector<int64_t> list;
-  for (int64_t r = 0; r < first_channel_adapter() + channel_adapters_ + (has_adapters() ? 1 : 0); ++r) list.push_back(r);
+  for (int64_t r = 0; r < first_channel_adapter() + channel_adapters_ + (has_adapters() ? 1 : 0); ++r)
+    list.push_back(r);
   return list;
 }
 

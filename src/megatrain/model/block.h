@@ -130,7 +130,7 @@ class Block final : public Phase {
   Channels channels_;
   std::vector<Level> levels_;  // from nothing to everything
   bool channels_take_all_ = false;
-  int64_t mixer_records_ = 0;    // records that belong to mixers
+  int64_t mixer_records_ = 0;     // records that belong to mixers
   int64_t channel_records_ = 0;   // records that belong to a channel
   int64_t channel_adapters_ = 0;  // records of their adapters
 };

@@ -79,7 +79,7 @@ class Channel {
     const Work& work;
     View x;  // (T, H) normalised
     View residual;
-    View y;                           // may alias `residual`
+    View y;                                // may alias `residual`
     std::span<std::byte* const> own;       // slabs of the channel's own records
     std::span<std::byte* const> adapters;  // and of their adapters
     // Fetches bytes of the record `own`; see Phase::Decode.

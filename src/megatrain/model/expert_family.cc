@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/adapter.h"
+#include "megatrain/model/trained/adapter.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/channels/experts.h"
 
@@ -114,8 +114,7 @@ std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& c, int64_
       {.name = router + ".weight", .rows = c.experts.count, .cols = c.hidden, .operand = BlockOperand::router});
   if (c.experts.router_bias) row(BlockOperand::router_bias, router + ".bias", c.experts.count);
   if (c.sinks) row(BlockOperand::sinks, prefix + "self_attn.sinks", c.heads);
-  for (int64_t index = 0; index < c.experts.count; ++index)
-    lists.push_back(tensors_of_expert(c, prefix, names, index));
+  for (int64_t index = 0; index < c.experts.count; ++index) lists.push_back(tensors_of_expert(c, prefix, names, index));
   return lists;
 }
 

@@ -4,7 +4,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/stochastic.h"
-#include "megatrain/model/adapter.h"
+#include "megatrain/model/trained/adapter.h"
 #include "megatrain/model/linear_inner.h"
 
 namespace megatrain {

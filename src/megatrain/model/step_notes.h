@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "megatrain/model/config.h"
-#include "megatrain/model/train_rules.h"
+#include "megatrain/model/trained/train_rules.h"
 #include "megatrain/model/model.h"
 #include "megatrain/ops/op_note.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/adapter.h"
+#include "megatrain/model/trained/adapter.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/operand.h"
 

@@ -108,8 +108,8 @@ struct ExpertsBackwardInput {
   float scale = 1;
 };
 
-// grad_weight = scale grad_out^T x, grad_bias = column sums of grad_out, each over the expert's rows in order. Without rows
-// the gradient is zero.
+// grad_weight = scale grad_out^T x, grad_bias = column sums of grad_out, each over the expert's rows in order. Without
+// rows the gradient is zero.
 struct ExpertsBackwardWeight {
   ExpertRows rows;
   View grad_out;              // (most, N)

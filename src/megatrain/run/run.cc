@@ -24,7 +24,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/lies_in.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/plan/describe.h"
 #include "megatrain/plan/estimate.h"
 #include "megatrain/plan/plan_json.h"

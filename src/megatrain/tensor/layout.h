@@ -27,9 +27,18 @@ namespace megatrain {
 inline constexpr int64_t kTensorAlign = 128;  // elements
 
 // What a tensor is to its layer. Its shape in files, initial values and weight decay follow from this.
-// The two halves of a LoRA adapter, the magnitudes of DoRA, and trained rows of a frozen table (model/token_rows.h) have
-// roles of their own: no file of the model has them.
-enum class TensorRole : uint8_t { matrix, embedding, norm, bias, adapter_in, adapter_out, adapter_magnitude, token_rows };
+// The two halves of a LoRA adapter, the magnitudes of DoRA, and trained rows of a frozen table (model/token_rows.h)
+// have roles of their own: no file of the model has them.
+enum class TensorRole : uint8_t {
+  matrix,
+  embedding,
+  norm,
+  bias,
+  adapter_in,
+  adapter_out,
+  adapter_magnitude,
+  token_rows
+};
 
 enum class AdapterInit : uint8_t {
   kaiming,   // A uniform between -1 / sqrt(in) and 1 / sqrt(in), B zero

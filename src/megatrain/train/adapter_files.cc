@@ -15,7 +15,7 @@
 #include "megatrain/hub/model_files.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/model/module_pattern.h"
+#include "megatrain/model/trained/module_pattern.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/model/token_rows.h"
 #include "megatrain/store/pieces.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/adapter.h"
+#include "megatrain/model/trained/adapter.h"
 #include "megatrain/train/state_files.h"
 
 namespace megatrain {

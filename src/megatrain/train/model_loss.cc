@@ -2,7 +2,7 @@
 
 #include "megatrain/base/work_progress.h"
 #include "megatrain/data/open_data.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/train/session.h"
 

@@ -9,7 +9,7 @@
 
 #include "megatrain/hub/hash.h"
 #include "megatrain/io/json.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/plan/budgets.h"
 #include "megatrain/train/setup.h"

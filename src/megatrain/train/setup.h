@@ -9,7 +9,7 @@
 #include "megatrain/engine/disk_tier.h"
 #include "megatrain/machine/machine_profile.h"
 #include "megatrain/model/config.h"
-#include "megatrain/model/train_rules.h"
+#include "megatrain/model/trained/train_rules.h"
 #include "megatrain/model/layer.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/plan/budgets.h"

@@ -1,6 +1,6 @@
-// Reads and writes the state of records: initialisation, export, state files and hashes. model/load_weights.h loads
-// weights from a Hugging Face directory. All functions process the records in pieces on a team of threads (`threads` 0:
-// all usable CPUs), so nothing is ever held twice, and report their progress.
+// Reads and writes the state of records: initialisation, export, state files and hashes. model/files/load_weights.h
+// loads weights from a Hugging Face directory. All functions process the records in pieces on a team of threads
+// (`threads` 0: all usable CPUs), so nothing is ever held twice, and report their progress.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/model/config.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/store/record.h"
 
 namespace megatrain {

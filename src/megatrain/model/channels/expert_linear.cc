@@ -63,8 +63,9 @@ ExpertLinear::ExpertLinear(const LinearTensors& from, int64_t experts, int weigh
       all_a_ = one.all_a();
     } else {
       const int64_t apart = adapters_.empty() ? 0 : (one.all_a().offset - all_a_.offset) / expert;
-      ensure(adapters_.empty() || (one.all_a().offset == all_a_.offset + expert * apart &&
-                                   one.all_a().state_offset == one.all_a().offset && (expert == 1 || apart == adapter_stride_)),
+      ensure(adapters_.empty() ||
+                 (one.all_a().offset == all_a_.offset + expert * apart &&
+                  one.all_a().state_offset == one.all_a().offset && (expert == 1 || apart == adapter_stride_)),
              "the adapters of a record's experts lie at equal distances");
       adapter_stride_ = apart;
       const int64_t stride = (one.weight().offset - weight_.offset) / expert;

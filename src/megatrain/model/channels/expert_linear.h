@@ -1,5 +1,5 @@
-// The same matmul of all experts in a record, as one grouped matmul, with what the experts' adapters add. It is Linear for
-// the rows of experts.
+// The same matmul of all experts in a record, as one grouped matmul, with what the experts' adapters add. It is Linear
+// for the rows of experts.
 #pragma once
 
 #include <cstddef>
@@ -55,8 +55,8 @@ class ExpertLinear {
   int64_t stride_ = 0;
   std::vector<Gradients> gradients_;
   std::vector<Adapter> adapters_;
-  WeightOperand all_a_;          // their A halves: (R, in)
-  int64_t adapter_stride_ = 0;   // elements from one expert's adapters to the next's, in weights and gradients
+  WeightOperand all_a_;         // their A halves: (R, in)
+  int64_t adapter_stride_ = 0;  // elements from one expert's adapters to the next's, in weights and gradients
 };
 
 }  // namespace megatrain

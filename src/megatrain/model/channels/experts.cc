@@ -16,10 +16,10 @@ struct Experts::Routing {
 };
 
 struct Experts::Rows {
-  View x;        // (R, H) gathered inputs; later, in forward, the outputs of the down matmul
-  View gate_up;  // (R, 2F)
-  View act;      // (R, F)
-  View sum;      // (T, H) fp32 sum over the groups so far, if there are several
+  View x;               // (R, H) gathered inputs; later, in forward, the outputs of the down matmul
+  View gate_up;         // (R, 2F)
+  View act;             // (R, F)
+  View sum;             // (T, H) fp32 sum over the groups so far, if there are several
   std::byte* adapters;  // AdapterBinding::scratch of a group
 };
 

@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "megatrain/model/block_operand.h"
+#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/channel.h"
 #include "megatrain/model/channels/expert_linear.h"
 #include "megatrain/model/config.h"
@@ -34,8 +34,8 @@ struct ExpertOperand {
 
 class Experts final : public Channel {
  public:
-  // `first` is the block's record with the router. Each of `groups` has a group of experts, and `adapters` their adapters
-  // if they have any.
+  // `first` is the block's record with the router. Each of `groups` has a group of experts, and `adapters` their
+  // adapters if they have any.
   Experts(const ExpertsConfig& config, DType dtype, const LayerLayout& first, std::span<const LayerLayout> groups,
           std::span<const LayerLayout> adapters);
 

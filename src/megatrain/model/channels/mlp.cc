@@ -1,6 +1,6 @@
 #include "megatrain/model/channels/mlp.h"
 
-#include "megatrain/model/block_operand.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 

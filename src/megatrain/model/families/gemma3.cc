@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/block_operand.h"
+#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/families/families.h"
 #include "megatrain/model/rope_config.h"

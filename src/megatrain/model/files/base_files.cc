@@ -14,7 +14,7 @@
 #include "megatrain/host/parallel.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/model/files/file_slices.h"
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/tensor/fp8.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "megatrain/base/math.h"
-#include "megatrain/model/block_operand.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 

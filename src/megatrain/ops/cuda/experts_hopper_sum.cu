@@ -27,13 +27,12 @@ void run_sum(const HopperGroups<Gemm, HopperElement>& groups, int64_t experts, f
 }  // namespace
 
 void launch_hopper_sum(const ExpertsForward& args, void* scratch, int processors, cudaStream_t stream) {
-  using Gemm =
-      HopperGemm<cutlass::layout::RowMajor, cutlass::layout::ColumnMajor, HopperElement, HopperElement, Sum>;
+  using Gemm = HopperGemm<cutlass::layout::RowMajor, cutlass::layout::ColumnMajor, HopperElement, HopperElement, Sum>;
   ensure(args.bias.empty(), "a scaled or added product of experts has no bias");
   const View& weight = args.weight.first;
-  const auto groups = write_groups<Gemm, HopperElement, 0>(scratch, args.rows, 0, weight.rows, weight.cols,
-                                                           operand_of(args.x), operand_of(args.weight), HopperOperand{},
-                                                           operand_of(args.out), stream);
+  const auto groups =
+      write_groups<Gemm, HopperElement, 0>(scratch, args.rows, 0, weight.rows, weight.cols, operand_of(args.x),
+                                           operand_of(args.weight), HopperOperand{}, operand_of(args.out), stream);
   run_sum<Gemm>(groups, args.rows.experts, args.scale, args.accumulate, "an addition to the experts' forward GEMM",
                 processors, stream);
 }

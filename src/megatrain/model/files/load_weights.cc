@@ -1,4 +1,4 @@
-#include "megatrain/model/load_weights.h"
+#include "megatrain/model/files/load_weights.h"
 
 #include <cmath>
 #include <filesystem>
@@ -13,7 +13,7 @@
 #include "megatrain/base/number_text.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/model.h"
-#include "megatrain/model/unused_tensors.h"
+#include "megatrain/model/files/unused_tensors.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/tensor/fp8.h"
 

@@ -1,4 +1,4 @@
-#include "megatrain/model/unused_tensors.h"
+#include "megatrain/model/files/unused_tensors.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "megatrain/model/train_rules.h"
+#include "megatrain/model/trained/train_rules.h"
 
 #include <algorithm>
 #include <bitset>
@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/module_pattern.h"
+#include "megatrain/model/trained/module_pattern.h"
 
 namespace megatrain {
 

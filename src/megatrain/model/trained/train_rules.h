@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/adapter.h"
+#include "megatrain/model/trained/adapter.h"
 #include "megatrain/tensor/layout.h"
 
 namespace megatrain {

@@ -1,4 +1,4 @@
-#include "megatrain/model/adapter.h"
+#include "megatrain/model/trained/adapter.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,8 +10,8 @@
 #include "megatrain/base/edit_distance.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/rng.h"
-#include "megatrain/model/block_operand.h"
-#include "megatrain/model/module_pattern.h"
+#include "megatrain/tensor/block_operand.h"
+#include "megatrain/model/trained/module_pattern.h"
 
 namespace megatrain {
 

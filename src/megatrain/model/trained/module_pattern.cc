@@ -1,4 +1,4 @@
-#include "megatrain/model/module_pattern.h"
+#include "megatrain/model/trained/module_pattern.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
