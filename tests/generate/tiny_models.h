@@ -13,8 +13,8 @@
 #include "megatrain/generate/generator.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/model.h"
 #include "megatrain/model/files/load_weights.h"
+#include "megatrain/model/model.h"
 #include "tests/support/places.h"
 
 namespace megatrain::generation {

@@ -5,9 +5,9 @@
 #include <map>
 
 #include "megatrain/io/json.h"
-#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/linear.h"
 #include "megatrain/model/model.h"
+#include "megatrain/tensor/block_operand.h"
 #include "tests/support/fixtures.h"
 
 namespace megatrain {

@@ -497,6 +497,13 @@ TEST(ServeAdapters, WhatIsGivenWronglyIsRefused) {
   config["modules_to_save"] = {"lm_head"};
   write_bytes(weak + "/adapter_config.json", config.dump());
   refused(base, {"--adapter=a=" + weak}, ExitCode::bad_input, "modules_to_save");
+  config["modules_to_save"] = nullptr;
+  config["bias"] = "all";
+  write_bytes(weak + "/adapter_config.json", config.dump());
+  refused(base, {"--adapter=a=" + weak}, ExitCode::bad_input, "biases");
+  const SpeakingModel experts("gpt_oss");
+  refused(experts.path(), {"--adapter=a=" + in_repository("tests/parity/adapter_goldens/gpt_oss_experts/adapter")},
+          ExitCode::bad_input, "adapters of experts");
 }
 
 }  // namespace megatrain::cli

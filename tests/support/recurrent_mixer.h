@@ -24,9 +24,9 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/device/device.h"
-#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/linear.h"
 #include "megatrain/model/mixer.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain::toy {
 

@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "megatrain/hub/model_files.h"
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
@@ -13,9 +12,10 @@
 #include "megatrain/base/units.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/hub/hub_cache.h"
+#include "megatrain/hub/model_files.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/model.h"
 #include "megatrain/model/files/load_weights.h"
+#include "megatrain/model/model.h"
 #include "megatrain/run/best_model.h"
 #include "megatrain/run/run_files.h"
 #include "megatrain/train/adapter_files.h"
@@ -181,15 +181,18 @@ const ModelText& LoadedModel::add_adapter(const std::string& given) {
   if (!is_adapter_directory(directory))
     fail_input(fmt::format("{} is no adapter: it has no {}; give a PEFT directory", directory, kAdapterFile));
   const AdapterFile file = read_adapter_file(directory);
-  if (!file.settings.also_train.empty() || file.settings.bias != "none")
-    fail_input(fmt::format(
-        "{}/{} has {}, which replace tensors of the base; serve this adapter alone: megatrain serve {}", directory,
-        kAdapterFile, file.settings.also_train.empty() ? "biases" : "modules_to_save", shell_word(directory)));
+  const AdapterRules rules = adapter_rules(file.settings, true);
+  const bool of_experts = std::ranges::any_of(model_layouts(config_, dtype_, {.adapter = rules}), adapts_experts);
+  if (!file.settings.also_train.empty() || file.settings.bias != "none" || of_experts)
+    fail_input(fmt::format("{}/{} has {}; serve this adapter alone: megatrain serve {}", directory, kAdapterFile,
+                           of_experts                          ? "adapters of experts, which no request can choose"
+                           : !file.settings.also_train.empty() ? "modules_to_save, which replace tensors of the base"
+                                                               : "biases, which replace tensors of the base",
+                           shell_word(directory)));
   if (!is_base(file.base))
     log_warn(fmt::format("{}/{} names the base {}, and this one is {}", directory, kAdapterFile, file.base, base_));
-  Choice& choice = choices_.emplace_back(Choice{.directory = directory,
-                                                .rules = adapter_rules(file.settings, true),
-                                                .text = ModelText::load(text_directory(directory, base_))});
+  Choice& choice = choices_.emplace_back(
+      Choice{.directory = directory, .rules = rules, .text = ModelText::load(text_directory(directory, base_))});
   add_end_ids_of_base(choice.text);
   return choice.text;
 }

@@ -9,8 +9,8 @@
 
 #include "megatrain/generate/device_weights.h"
 #include "megatrain/generate/lent_memory.h"
-#include "megatrain/model/trained/adapter.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/trained/adapter.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/store/record.h"
 

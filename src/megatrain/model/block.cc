@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "megatrain/base/error.h"
-#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/carve.h"
 #include "megatrain/model/config.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 

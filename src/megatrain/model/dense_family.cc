@@ -6,11 +6,11 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/trained/adapter.h"
 #include "megatrain/model/block.h"
-#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/channels/mlp.h"
 #include "megatrain/model/mixers/attention.h"
+#include "megatrain/model/trained/adapter.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/trained/adapter.h"
-#include "megatrain/model/dense_family.h"
 #include "megatrain/model/channels/experts.h"
+#include "megatrain/model/dense_family.h"
+#include "megatrain/model/trained/adapter.h"
 
 namespace megatrain {
 

@@ -4,8 +4,8 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/stochastic.h"
-#include "megatrain/model/trained/adapter.h"
 #include "megatrain/model/linear_inner.h"
+#include "megatrain/model/trained/adapter.h"
 
 namespace megatrain {
 

@@ -14,9 +14,9 @@
 
 #include "megatrain/model/config.h"
 #include "megatrain/model/embedding.h"
-#include "megatrain/model/trained/train_rules.h"
 #include "megatrain/model/head.h"
 #include "megatrain/model/layer.h"
+#include "megatrain/model/trained/train_rules.h"
 
 namespace megatrain {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "megatrain/model/config.h"
-#include "megatrain/model/trained/train_rules.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/trained/train_rules.h"
 #include "megatrain/ops/op_note.h"
 
 namespace megatrain {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/trained/adapter.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/operand.h"
+#include "megatrain/model/trained/adapter.h"
 
 namespace megatrain {
 

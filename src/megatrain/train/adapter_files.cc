@@ -15,9 +15,9 @@
 #include "megatrain/hub/model_files.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/model/trained/module_pattern.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/model/token_rows.h"
+#include "megatrain/model/trained/module_pattern.h"
 #include "megatrain/store/pieces.h"
 
 namespace megatrain {

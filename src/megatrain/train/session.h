@@ -12,8 +12,8 @@
 #include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/plan/budgets.h"
-#include "megatrain/train/setup.h"
 #include "megatrain/train/planned_machine.h"
+#include "megatrain/train/setup.h"
 #include "megatrain/train/state_files.h"
 #include "megatrain/train/trainer.h"
 

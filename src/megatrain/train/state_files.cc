@@ -15,9 +15,9 @@
 #include "megatrain/hub/export.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/hub/safetensors_writer.h"
-#include "megatrain/model/trained/adapter.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/token_rows.h"
+#include "megatrain/model/trained/adapter.h"
 #include "megatrain/store/pieces.h"
 
 namespace megatrain {

@@ -14,11 +14,11 @@
 #include <span>
 #include <vector>
 
-#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/channel.h"
 #include "megatrain/model/channels/expert_linear.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/linear.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/families/families.h"
 #include "megatrain/model/known_fields.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 

@@ -12,8 +12,8 @@
 #include "megatrain/base/log.h"
 #include "megatrain/base/number_text.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/model.h"
 #include "megatrain/model/files/unused_tensors.h"
+#include "megatrain/model/model.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/tensor/fp8.h"
 

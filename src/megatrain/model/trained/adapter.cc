@@ -10,8 +10,8 @@
 #include "megatrain/base/edit_distance.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/rng.h"
-#include "megatrain/tensor/block_operand.h"
 #include "megatrain/model/trained/module_pattern.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 
