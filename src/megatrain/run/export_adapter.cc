@@ -90,7 +90,7 @@ ExportedRun export_adapter_run(const RunFiles& run, const std::string& given, co
   const PartReader read = [&](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
     if (!newest.peft) return read_as_f32(files.parameter(part.name, tensor_shape(part)), begin, count, values);
     const StoredTensor& stored = files.parameter(names(file_name(part)), file_shape(part));
-    read_source({.values = &stored}, part, begin, count, values);
+    read_source({.values = &stored}, part, DType::f32, begin, count, values);
   };
 
   log_info(fmt::format("writing the adapters of {}, step {}, to {}", newest.from, newest.step, out));
