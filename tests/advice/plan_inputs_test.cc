@@ -307,7 +307,7 @@ TEST(WhatFits, HasEveryPresetInEveryModeAndFitsMoreWithMoreMemory) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
 }
 
-TEST(WhatFits, AdaptersNeedTheBaseAsItIsReleasedAndMoreTokensIfItLiesOnADrive) {
+TEST(WhatFits, AdaptersNeedTheBaseAsItIsReleasedAndMoreTokensIfItStaysInItsFiles) {
   const auto adapters = [](const std::string& preset, PlannedMachine machine) {
     const std::vector<FitRow> rows = what_fits({preset}, {}, false, machine);
     return *std::ranges::find(rows, std::string("LoRA"), &FitRow::mode);
@@ -315,13 +315,9 @@ TEST(WhatFits, AdaptersNeedTheBaseAsItIsReleasedAndMoreTokensIfItLiesOnADrive) {
   const FitRow packed = adapters("gpt-oss-20b", machine_with("4090", 20 * kGiB));  // 13 GiB in MXFP4, 39 in bf16
   EXPECT_TRUE(packed.fits);
   EXPECT_GT(packed.batch, 1);
-  const PlannedMachine plain = machine_with("4090", 32 * kGiB);
-  const FitRow without = adapters("qwen2.5-32b", plain);
-  EXPECT_FALSE(without.fits);
-  EXPECT_GT(without.ram_bytes, 32 * kGiB);
-  PlannedMachine with_drive = plain;
-  with_drive.budgets.disk_bytes = 1000 * kGiB;
-  const FitRow with = adapters("qwen2.5-32b", with_drive);
+  EXPECT_EQ(packed.disk_bytes, 0);
+  const PlannedMachine small_host = machine_with("4090", 32 * kGiB);
+  const FitRow with = adapters("qwen2.5-32b", small_host);
   EXPECT_TRUE(with.fits);
   EXPECT_GT(with.disk_bytes, 10 * kGiB);
   const PlanInputs small = [&] {
@@ -329,9 +325,9 @@ TEST(WhatFits, AdaptersNeedTheBaseAsItIsReleasedAndMoreTokensIfItLiesOnADrive) {
     config.adapter = {.rank = 16};
     config.batch = config.micro_batch = 8;
     const ModelConfig model = preset("qwen2.5-32b");
-    return plan_inputs(config, model, with_drive, declared_types(model));
+    return plan_inputs(config, model, small_host, declared_types(model));
   }();
-  EXPECT_GT(with.tokens_per_s, 1.5 * fit(small)->outlook.tokens_per_s);
+  EXPECT_GT(with.tokens_per_s, 1.2 * fit(small)->outlook.tokens_per_s);
 }
 
 }  // namespace megatrain

@@ -97,7 +97,7 @@ TEST(Adapters, WhatIsWrongInThePeftFileIsABadInput) {
                    {part});
   };
   refused("target_modules", "((", "adapter_config.json of the adapter: adapter.targets");
-  refused("target_modules", {"absent"}, "adapter_config.json of the adapter: adapter.targets");
+  refused("target_modules", {"absent"}, "adapter_config.json of the adapter: its target_modules");
   refused("r", 0.5, "'r' is 0.5");
 }
 

@@ -185,6 +185,8 @@ TEST(AxolotlAdapter, LayersBecomePartOfAnExpression) {
   const Keys named = {{"lora_target_linear", "-"}, {"lora_target_modules", "[q_proj, mlp.up_proj]"}};
   const auto layers = [&](const std::string& list) { return with(named, {{"peft_layers_to_transform", list}}); };
   EXPECT_EQ(of_axolotl(layers("[0, 11]")).targets, Names{R"(.*\.(?:0|11)\.(?:.*\.)?(?:q_proj|mlp\.up_proj))"});
+  EXPECT_EQ(of_axolotl(layers("[0]")).targets, Names{R"(.*\.(?:0)\.(?:.*\.)?(?:q_proj|mlp\.up_proj))"});
+  EXPECT_TRUE(has(refusal(axolotl_lora({{"peft_layers_to_transform", "[0]"}})), "needs lora_target_modules as a list"));
   EXPECT_EQ(of_axolotl(layers("3")).targets, Names{R"(.*\.(?:3)\.(?:.*\.)?(?:q_proj|mlp\.up_proj))"});
   EXPECT_EQ(of_axolotl(layers("")).targets, (Names{"q_proj", "mlp.up_proj"}));
   EXPECT_TRUE(has(refusal(axolotl_lora(layers("[first]"))), "peft_layers_to_transform is 'first', expected a whole"));

@@ -235,4 +235,33 @@ TEST(Freeze, TheNormSumsExpertsByThemselvesAndFrozenOnesAreEmpty) {
             (std::vector<int64_t>{each, 0, each, 0}));
 }
 
+// What PEFT 0.21.2 was seen to read otherwise, or not at all.
+TEST(Adapters, OfExpertsThatPeftWouldReadOtherwiseAreNamed) {
+  const ModelConfig mixtral = parse_model_config({{"architectures", {"MixtralForCausalLM"}},
+                                                  {"vocab_size", 50},
+                                                  {"hidden_size", 24},
+                                                  {"intermediate_size", 36},
+                                                  {"num_hidden_layers", 2},
+                                                  {"num_attention_heads", 4},
+                                                  {"num_key_value_heads", 2},
+                                                  {"num_local_experts", 4},
+                                                  {"num_experts_per_tok", 2}},
+                                                 "config.json");
+  const auto unlike = [&](AdapterRules rules) {
+    rules.rank = 2;
+    return !unlike_peft(rules, model_layouts(mixtral, DType::f32, {.adapter = rules})).empty();
+  };
+  for (const AdapterRules& rules : {AdapterRules{.targets = {"w1", "w2", "w3"}},
+                                    {.targets = {"w2"}},
+                                    {.rslora = true, .targets = {"q_proj"}},
+                                    {.targets = {"q_proj"}, .target_parameters = {"experts.gate_up_proj"}}})
+    EXPECT_FALSE(unlike(rules)) << rules.targets.front();
+  for (const AdapterRules& rules : {AdapterRules{.targets = {"w1", "w3"}},
+                                    {.rslora = true, .targets = {"w1", "w2", "w3"}},
+                                    {.targets = {"w1", "w2", "w3"}, .alpha_pattern = {{"w2", 3}}},
+                                    {.targets = {"w1", "w2", "w3"}, .rank_pattern = {{"w2", 1}}},
+                                    {.targets = {"w1"}}})
+    EXPECT_TRUE(unlike(rules)) << rules.targets.front();
+}
+
 }  // namespace megatrain

@@ -107,8 +107,9 @@ TEST_P(AdapterGolden, GenerationHasTheLogitsOfPeft) {
   adapted.adapter = rules;
   CachedForward forward(*device, *ops, model, records, adapted);
 
-  // an adapter that can be chosen has no modules trained whole and no adapters of experts
-  const bool can_be_chosen = rules.also_train.empty() && std::ranges::none_of(layouts, adapts_experts);
+  // an adapter that can be chosen has no modules trained whole, no biases and no adapters of experts
+  const bool can_be_chosen =
+      rules.also_train.empty() && rules.bias == AdapterBias::none && std::ranges::none_of(layouts, adapts_experts);
   std::vector<LayerLayout> of_base = layouts, of_choice = layouts;
   std::erase_if(of_base, [](const LayerLayout& layout) { return layout.is_adapter(); });
   std::erase_if(of_choice, [](const LayerLayout& layout) { return !layout.is_adapter(); });

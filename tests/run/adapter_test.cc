@@ -10,10 +10,12 @@
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/run/export_run.h"
+#include "megatrain/run/merge_adapter.h"
 #include "megatrain/run/run.h"
 #include "megatrain/run/run_files.h"
 #include "megatrain/train/session.h"
 #include "tests/run/golden_run.h"
+#include "tests/support/flip_byte.h"
 #include "tests/support/said.h"
 
 namespace megatrain {
@@ -206,6 +208,27 @@ TEST_F(AdapterRun, GoesOnFromAnAdapterAndRefusesOneOfAnotherBase) {
   other.model.path = in_repository("tests/parity/goldens/llama_bias/model");
   other.model.adapter = first.run_dir + "/model";
   expect_error(ExitCode::bad_input, {"adapter_model.safetensors", "shape"}, [&] { run_training(other, {}); });
+}
+
+TEST_F(AdapterRun, RefusesSettingsOfAnotherTypeAndWeightsThatWereDamaged) {
+  const TrainConfig first = config("first");
+  run_training(first, {});
+  const std::string model = first.run_dir + "/model", file = model + "/adapter_config.json";
+  const std::string settings = read_bytes(file);
+  TrainConfig more = config("more");
+  more.model.adapter = model;
+  for (const nlohmann::json& base : nlohmann::json::parse(R"([7, 1.5, true, {"a": 1}, [5]])")) {
+    nlohmann::json changed = nlohmann::json::parse(settings);
+    changed["base_model_name_or_path"] = base;
+    write_bytes(file, changed.dump());
+    expect_error(ExitCode::bad_input, {"base_model_name_or_path", "expected a text"},
+                 [&] { read_adapter_file(model); });
+  }
+  write_bytes(file, settings);
+  flip_byte(model + "/adapter_model.safetensors", 5);
+  expect_error(ExitCode::bad_input, {"first/model"}, [&] { run_training(more, {}); });
+  expect_error(ExitCode::bad_input, {"first/model"},
+               [&] { merge_adapter(base_, model, directory_ / "merged", {}, 1); });
 }
 
 TEST_F(AdapterRun, RowsOfTokensBeginAsThoseOfTheBaseAndAreResumed) {

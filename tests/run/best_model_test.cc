@@ -217,6 +217,33 @@ TEST_F(BestRun, OfAnEarlierMegatrainsRecordTheLossIsThatOfItsStepInTheHistory) {
   EXPECT_EQ(find_best_model(at("run"))->loss, best->loss);
 }
 
+TEST_F(BestRun, OfAdaptersIsFoundAndAResumeContinuesFromIt) {
+  run_training(best_config("base", 2, 2), {});
+  TrainConfig config = best_config("run", 2, 1);
+  config.model = {.path = at("base/model")};
+  config.adapter = {.rank = 2};
+  config.optim.lr = 1e-3;
+  config.checkpoint = {.every = 1, .keep = 9};
+  run_training(config, {});
+  config.steps = 6;
+  config.resume = true;
+  config.optim.lr = 3;
+  const std::string said = logged_by([&] { run_training(config, {}); });
+  EXPECT_EQ(said.find("run/best is gone"), std::string::npos) << said;
+  EXPECT_FALSE(fs::exists(at("run/best.previous")));
+  std::pair<double, int64_t> lowest = {1e30, 0};
+  std::ifstream lines(at("run/eval.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto evaluation = nlohmann::json::parse(line);
+    lowest = std::min(lowest, {evaluation.at("loss").get<double>(), evaluation.at("step").get<int64_t>()});
+  }
+  EXPECT_EQ(read_best_record(at("run"))->loss, lowest.first);
+  ASSERT_LT(lowest.second, 6);
+  const auto best = find_best_model(at("run"));
+  ASSERT_TRUE(best);
+  EXPECT_EQ(best->step, lowest.second);
+}
+
 TEST_F(BestRun, WithoutARecordNothingIsSaidOfItAndItIsKept) {
   TrainConfig config = diverging("run", 3);
   run_training(config, {});

@@ -104,7 +104,7 @@ class ModelFits {
   static void take(FitRow& row, const Fit& found) {
     row.hbm_bytes = found.need.hbm_bytes();
     row.ram_bytes = found.need.host_bytes();
-    row.disk_bytes = found.need.disk_bytes();
+    row.disk_bytes = found.need.disk_bytes() + found.need.file_bytes();
   }
 
   // A base that is read from a drive needs more tokens a step than the link alone.

@@ -14,8 +14,9 @@ struct FitRow {
   int64_t parameters = 0;
   std::string mode;  // one of fit_modes()
   bool fits = false;
-  int64_t ram_bytes = 0, hbm_bytes = 0, disk_bytes = 0;  // what it needs, whether it fits or not
-  double tokens_per_s = 0;                               // 0 if it does not fit
+  // What it needs, whether it fits or not. A frozen base that steps read from its own files counts as on disk.
+  int64_t ram_bytes = 0, hbm_bytes = 0, disk_bytes = 0;
+  double tokens_per_s = 0;  // 0 if it does not fit
   int64_t batch = 0, seq_len = 0;
   StateFormat state;
 };

@@ -166,6 +166,7 @@ Json loss_of(TrainConfig config, const DatasetChoice& data, std::optional<int64_
   config.seq_len = seq_len.value_or(std::min(context, kSeqLen));
   config.batch = config.micro_batch = std::max<int64_t>(1, kPassTokens / config.seq_len);
   verify_model_of_run(config.model.path);
+  if (!config.model.adapter.empty()) verify_model_of_run(config.model.adapter);
   const ModelLoss loss = measure_loss(config);
   return {{"loss", loss.loss}, {"perplexity", std::exp(loss.loss)}, {"loss_tokens", loss.tokens}};
 }

@@ -148,7 +148,8 @@ AdapterFile read_adapter_file(const std::string& directory) {
                         "use_dora",
                         "use_rslora",
                         "auto_mapping"});
-  AdapterFile file{.settings = {}, .base = fields.text("base_model_name_or_path")};
+  AdapterFile file;
+  file.base = fields.text("base_model_name_or_path");
   TrainConfig::Adapter& adapter = file.settings;
   const double rank = fields.number("r", 8);
   if (!(rank >= 1 && rank <= kMostRank) || rank != std::floor(rank))
@@ -171,6 +172,10 @@ AdapterFile read_adapter_file(const std::string& directory) {
   adapter.exclude = fields.modules("exclude_modules");
   adapter.rank_pattern = fields.numbers("rank_pattern");
   adapter.alpha_pattern = fields.numbers("alpha_pattern");
+  for (const auto& [pattern, alpha] : adapter.alpha_pattern) {
+    if (!(std::fabs(alpha) <= kMostAlpha))
+      fields.refuse("alpha_pattern", fmt::format("numbers of {:g} at most", kMostAlpha));
+  }
   adapter.also_train = fields.modules("modules_to_save");
   adapter.trainable_token_indices = fields.token_indices("trainable_token_indices");
   return file;

@@ -108,7 +108,8 @@ std::string modules_in_layers(const Foreign& modules, const Foreign& layers) {
 void axolotl_targets(ForeignReader& r) {
   const Foreign *modules = r.find("lora_target_modules"), *layers = r.find("peft_layers_to_transform");
   const Foreign* parameters = r.find("lora_target_parameters");
-  const bool linear = r.flag("lora_target_linear"), some = layers && is_on(*layers);
+  // [0] names the first layer
+  const bool linear = r.flag("lora_target_linear"), some = layers && (is_on(*layers) || layers->text == "0");
   if (modules && !is_on(*modules)) modules = nullptr;
   if (parameters && is_on(*parameters) && !linear && !modules && !r.own("adapter.targets")) {
     r.add("lora_target_modules", "", "adapter.targets", "null");

@@ -28,7 +28,9 @@ FileIdentity identity_of(const struct stat& status) {
           .inode = status.st_ino,
           .bytes = status.st_size,
           .seconds = status.st_mtim.tv_sec,
-          .nanoseconds = status.st_mtim.tv_nsec};
+          .nanoseconds = status.st_mtim.tv_nsec,
+          .changed_seconds = status.st_ctim.tv_sec,
+          .changed_nanoseconds = status.st_ctim.tv_nsec};
 }
 
 }  // namespace
@@ -109,8 +111,10 @@ void FileReader::check_unchanged(const OpenFile& file) const {
     what = fmt::format("had {} bytes and now has {}", file.identity.bytes, now.bytes);
   } else if (now.inode != file.identity.inode || now.device != file.identity.device) {
     what = "was replaced by another file";
-  } else {
+  } else if (now.seconds != file.identity.seconds || now.nanoseconds != file.identity.nanoseconds) {
     what = "was written to";
+  } else {  // a write may set the time of the last change back
+    what = "was written to, or got another mode, owner or link,";
   }
   fail_io(
       fmt::format("{} {} while this run reads its weights from there; put the file back as it was, let nothing change "

@@ -31,7 +31,8 @@ struct FileRange {
 // Which file a path leads to, and in which state.
 struct FileIdentity {
   uint64_t device = 0, inode = 0;
-  int64_t bytes = 0, seconds = 0, nanoseconds = 0;  // size, and time of the last change
+  int64_t bytes = 0, seconds = 0, nanoseconds = 0;       // size, and time of the last write, which programs can set
+  int64_t changed_seconds = 0, changed_nanoseconds = 0;  // time of the last change of any kind, which they cannot
   bool operator==(const FileIdentity&) const = default;
 };
 

@@ -16,16 +16,11 @@ namespace {
 
 std::string best_of(const std::string& run_dir) { return run_dir + "/best"; }
 
-bool is_there(const std::string& run_dir) {
-  std::error_code none;
-  return std::filesystem::exists(best_of(run_dir) + "/config.json", none);
-}
-
 // When best.json says that best/ should exist and it does not: a sentence without its full stop. Otherwise empty.
 std::string describe_lost(const std::string& run_dir) {
   std::error_code none;
   const std::string record = best_record_path(run_dir);
-  if (is_there(run_dir) || !std::filesystem::exists(record, none)) return "";
+  if (has_best(run_dir) || !std::filesystem::exists(record, none)) return "";
   return fmt::format("{} is gone or has no config.json, although {} says that the run wrote a model there",
                      best_of(run_dir), record);
 }
@@ -69,10 +64,10 @@ void warn_of_lost_best(const RunFiles& run) {
 }
 
 std::optional<BestModel> find_best_model(const std::string& run_dir) {
-  if (!is_run_directory(run_dir) || (!is_there(run_dir) && describe_lost(run_dir).empty())) return {};
+  if (!is_run_directory(run_dir) || (!has_best(run_dir) && describe_lost(run_dir).empty())) return {};
   const RunFiles run = read_run(run_dir);
   warn_of_lost_best(run);
-  if (!run.config.eval.keep_best || !is_there(run_dir)) return {};
+  if (!run.config.eval.keep_best || !has_best(run_dir)) return {};
   const std::optional<BestRecord> record = read_best_record(run_dir);
   const std::optional<BestModel> best = describe(run_dir, record);
   if (!best || is_last_model(run, record, best->step)) return {};
@@ -82,7 +77,7 @@ std::optional<BestModel> find_best_model(const std::string& run_dir) {
 std::optional<BestModel> resumed_best_model(const std::string& run_dir) {
   try {
     if (const std::string lost = describe_lost(run_dir); !lost.empty()) fail_input(lost);
-    if (!is_there(run_dir)) return {};
+    if (!has_best(run_dir)) return {};
     verify_model_of_run(best_of(run_dir));
     const std::optional<BestRecord> record = read_best_record(run_dir);
     if (record) write_best_record(run_dir, *record);  // completes a record that a kill left half-replaced

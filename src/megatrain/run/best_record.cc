@@ -58,11 +58,16 @@ BestRecord from_json(const nlohmann::json& record, const std::string& path, cons
 
 std::string best_record_path(const std::string& run_dir) { return run_dir + "/best.json"; }
 
+bool has_best(const std::string& run_dir) {
+  std::error_code none;
+  return std::filesystem::exists(run_dir + "/best/config.json", none) ||
+         std::filesystem::exists(run_dir + "/best/adapter_config.json", none);
+}
+
 std::optional<BestRecord> read_best_record(const std::string& run_dir) {
   const std::string path = best_record_path(run_dir), pending = pending_path(run_dir);
   if (can_read(path)) return from_json(read_sealed(path, run_dir), path, run_dir);
-  std::error_code none;
-  if (!can_read(pending) || !std::filesystem::exists(run_dir + "/best/config.json", none)) return {};
+  if (!can_read(pending) || !has_best(run_dir)) return {};
   const nlohmann::json both = read_sealed(pending, run_dir);
   const std::string weights = hash_directory(run_dir + "/best").weights;
   if (both.contains("former")) {

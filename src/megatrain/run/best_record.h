@@ -31,4 +31,7 @@ void remove_best_record(const std::string& run_dir);
 
 std::string best_record_path(const std::string& run_dir);
 
+// Whether RUN/best holds a model, or a PEFT directory.
+bool has_best(const std::string& run_dir);
+
 }  // namespace megatrain

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "megatrain/base/bf16.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/number_text.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/work_progress.h"
 #include "megatrain/config/adapter_file.h"
@@ -20,6 +22,7 @@
 #include "megatrain/model/model.h"
 #include "megatrain/model/token_rows.h"
 #include "megatrain/run/export_source.h"
+#include "megatrain/run/run_files.h"
 #include "megatrain/train/adapter_files.h"
 #include "megatrain/train/setup.h"
 
@@ -127,12 +130,28 @@ class Additions {
   std::map<std::string, std::vector<float>> factors_;  // by the weight's name
 };
 
+// A sum that the type of the merged weights cannot hold.
+void check_holds(DType type, const TensorSpec& tensor, int64_t begin, int64_t count, const float* values) {
+  constexpr float kMostF16 = 65504, kMostBf16 = 3.3895314e38f;
+  const float most = type == DType::f16    ? kMostF16
+                     : type == DType::bf16 ? kMostBf16
+                                           : std::numeric_limits<float>::max();
+  for (int64_t i = 0; i < count; ++i) {
+    if (std::fabs(values[i]) <= most) continue;
+    fail_input(fmt::format(
+        "element {} of {} is {} with the adapter, which {} cannot hold; {}", begin + i, tensor.name,
+        number_text(values[i]), dtype_name(type),
+        type == DType::f16 ? "merge with --dtype bf16" : "the adapter comes from a training that diverged"));
+  }
+}
+
 }  // namespace
 
 MergedModel merge_adapter(const std::string& base, const std::string& adapter, const std::string& out,
                           std::optional<DType> type, int threads) {
   refuse_existing_output(out);
   const ExportSource source(base, true);
+  verify_model_of_run(adapter);
   Additions additions(adapter, source.model);
 
   ExportRequest request{.directory = {}, .config_json = {}, .source_directory = source.tokenizer_directory};
@@ -162,6 +181,7 @@ MergedModel merge_adapter(const std::string& base, const std::string& adapter, c
       if (!additions.adds_to(part)) return;
       const std::vector<float> before(values, values + count);
       additions.add(part, begin, count, values);
+      check_holds(stored, part, begin, count, values);
       int64_t same = 0;
       for (int64_t i = 0; i < count; ++i) {
         const float was = before[static_cast<size_t>(i)];

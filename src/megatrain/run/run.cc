@@ -116,9 +116,18 @@ class Run {
           "the base of the adapters has random weights, which no file holds: what is trained can be resumed, but "
           "nothing "
           "else can use it. Give model.path for a base that can be loaded again");
+    warn_of_peft();
     if ((config_.resume && config_.adapter.rank == 0) || source_.directory.empty()) return;
     check_weights(source_.directory, source_.config);
     verify_model_of_run(source_.directory);
+    if (!config_.resume && !config_.model.adapter.empty()) verify_model_of_run(config_.model.adapter);
+  }
+
+  void warn_of_peft() const {
+    const AdapterRules rules = adapter_rules(config_.adapter, !config_.model.adapter.empty());
+    if (!rules.any()) return;
+    const std::string otherwise = unlike_peft(rules, model_layouts(source_.config, DType::bf16, {.adapter = rules}));
+    if (!otherwise.empty()) log_warn(otherwise);
   }
 
   void open_all_data() {

@@ -116,10 +116,10 @@ class AdapterWeights {
             fmt::format("{}: {} is a whole table, which PEFT saves if the vocabulary was resized; save the resized "
                         "model as the base, and the adapter with save_embedding_layers=False",
                         files_.path(), printable(stored->name)));
-      fail_input(
-          fmt::format("{}: tensor {} belongs to no module with an adapter of this model; give the model that the "
-                      "adapter was made for",
-                      files_.path(), printable(stored->name)));
+      fail_input(fmt::format(
+          "{}: tensor {} belongs to no module that has an adapter here. Either the adapter was made for "
+          "another model, or it adapts a router, the embedding or the output matrix, which is not supported",
+          files_.path(), printable(stored->name)));
     }
   }
 
@@ -178,7 +178,8 @@ class AdapterWeights {
     if (version.is_string()) {
       const std::string text = version;
       if (text.starts_with("0.18.")) return !either->stored.transposed;
-      return text.starts_with("0.19.");
+      if (text.starts_with("0.19.")) return true;
+      if (!text.empty() && text.front() >= '0' && text.front() <= '9') return false;
     }
     log_warn(fmt::format(
         "{}: {} fits in two ways: its first half is for the inputs, or for the outputs as PEFT had it up to "

@@ -466,7 +466,12 @@ void freeze_checked(std::vector<LayerLayout>& layouts, const AdapterRules& rules
     fail_config(rules.bias == AdapterBias::all
                     ? "adapter.bias is all, but the model has no bias; leave it out"
                     : "adapter.bias is lora_only, but no module with an adapter has a bias; leave it out");
-  if (!adapted) fail_config("adapter.targets, adapter.exclude and adapter.also_train leave nothing with an adapter");
+  if (!adapted)
+    fail_config(
+        rules.from_file
+            ? "its target_modules and target_parameters name nothing of this model that can have an adapter; give "
+              "the model that it was made for"
+            : "adapter.targets, adapter.exclude and adapter.also_train leave nothing with an adapter");
 }
 
 }  // namespace
@@ -530,6 +535,32 @@ AdapterPair AdapterIndex::of(const TensorSpec& weight) const {
 
 bool adapts_experts(const LayerLayout& layout) {
   return layout.is_adapter() && layout.tensors.front().operand >= BlockOperand::first_free;
+}
+
+std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts) {
+  const auto is_module = [](const TensorSpec& tensor) {
+    return tensor.role == TensorRole::adapter_in && tensor.stored.name.empty();
+  };
+  for (const LayerLayout& layout : layouts) {
+    if (!adapts_experts(layout)) continue;
+    std::vector<const TensorSpec*> first;  // of one expert
+    for (const TensorSpec& tensor : layout.tensors) {
+      if (is_module(tensor) && tensor.part == layout.tensors.front().part) first.push_back(&tensor);
+    }
+    if (first.empty()) continue;
+    const std::string last = last_part(module_of(module_of(first.back()->name)));
+    const bool down_alone = first.size() == 1 && (last == "down_proj" || last == "w2");
+    const bool alike = std::ranges::all_of(first, [&](const TensorSpec* tensor) {
+      return tensor->rows == first.front()->rows && tensor->adapter.scale == first.front()->adapter.scale;
+    });
+    constexpr size_t kModules = 3;  // gate, up and down
+    if (!rules.rslora && alike && (first.size() == kModules || down_alone)) continue;
+    return "PEFT cannot read these adapters of experts as they are trained: it needs them on gate, up and down with "
+           "one "
+           "rank and one alpha and without rslora, or on down alone. megatrain reads and merges them; for PEFT use "
+           "adapter.target_parameters";
+  }
+  return "";
 }
 
 void init_adapter(const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count, float* out) {

@@ -127,6 +127,10 @@ class AdapterIndex {
 
 bool adapts_experts(const LayerLayout& layout);
 
+// Why PEFT reads adapters of experts' modules otherwise than they are trained; empty: it does not. transformers joins
+// gate and up of all experts into one parameter, and PEFT converts such adapters with one rank and one scale.
+std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts);
+
 // The layout of a block's adapters among those of a layer's records, without those of experts; nullptr if it has none.
 template <class Layouts>
 const LayerLayout* adapters_among(const Layouts& layouts) {
