@@ -8,8 +8,8 @@ cache by plain threads, which gives the drive's rate. Then adapters on attention
 not hold stays in the files (`memory.base: auto`). A step's rate is `bytes.disk_read` over `seconds` of metrics.jsonl.
 `counted_bytes` is what the drive's own counters say (/sys/dev/block).
 
-DEST gets base_files.json (the summary, also printed) and base_files.log. The exit code is 1 when a run fails or when the
-files differ afterwards.
+DEST gets base_files.json (the summary, also printed) and base_files.log. The exit code is 1 when a run fails, or when
+the files differ afterwards.
 """
 
 import json
@@ -32,7 +32,8 @@ SIZES = {
              "batch": 256, "micro_batch": 16, "seq_len": 1024, "steps": 2, "gpu": "24GiB", "host": "16GiB",
              "device": "cuda"},
     "tiny": {"layers": 3, "hidden": 64, "experts": 4, "heads": 4, "kv_heads": 2, "head_dim": 16, "vocab": 1088,
-             "batch": 4, "micro_batch": 2, "seq_len": 64, "steps": 3, "gpu": "64MiB", "host": "128MiB", "device": "cpu"},
+             "batch": 4, "micro_batch": 2, "seq_len": 64, "steps": 3, "gpu": "64MiB", "host": "128MiB",
+             "device": "cpu"},
 }
 BLOCK = 1 << 20
 THREADS = 16
@@ -43,8 +44,8 @@ def layer_tensors(o, layer):
     p = f"model.layers.{layer}."
     shapes = {"input_layernorm.weight": [h], "post_attention_layernorm.weight": [h], "self_attn.sinks": [o.heads],
               "self_attn.o_proj.weight": [h, q], "self_attn.o_proj.bias": [h], "mlp.router.weight": [e, h],
-              "mlp.router.bias": [e], "mlp.experts.gate_up_proj": [e, h, 2 * h], "mlp.experts.gate_up_proj_bias": [e, 2 * h],
-              "mlp.experts.down_proj": [e, h, h], "mlp.experts.down_proj_bias": [e, h]}
+              "mlp.router.bias": [e], "mlp.experts.gate_up_proj": [e, h, 2 * h],
+              "mlp.experts.gate_up_proj_bias": [e, 2 * h], "mlp.experts.down_proj": [e, h, h], "mlp.experts.down_proj_bias": [e, h]}
     for name, rows in (("q", q), ("k", kv), ("v", kv)):
         shapes[f"self_attn.{name}_proj.weight"] = [rows, h]
         shapes[f"self_attn.{name}_proj.bias"] = [rows]
@@ -170,11 +171,12 @@ run_dir: {work}/run
         "drive": drive, "steps": rows, "counted_bytes": None if counter is None else counted - counter,
         "percent_of_drive": 100 * last["read_per_s"] / drive["bytes_per_s"],
         "unchanged": before == [(path.stat().st_size, path.stat().st_mtime_ns) for path in paths],
-        "model_bytes": sum(size for size, _ in before), "seconds": seconds, "setting": {k: str(v) for k, v in vars(o).items()}}
+        "model_bytes": sum(size for size, _ in before), "seconds": seconds,
+        "setting": {k: str(v) for k, v in vars(o).items()}}
     summary["holds"] = summary["unchanged"] and len(rows) == o.steps
     text = markdown("step | s | tokens/s | read, GB | GB/s | % of the drive", [
-        f"{r['step']} | {r['seconds']:.2f} | {r['tokens_per_s']:,.0f} | {r['read'] / 1e9:.1f} | {r['read_per_s'] / 1e9:.2f} | "
-        f"{100 * r['read_per_s'] / drive['bytes_per_s']:.1f}" for r in rows])
+        f"{r['step']} | {r['seconds']:.2f} | {r['tokens_per_s']:,.0f} | {r['read'] / 1e9:.1f} | "
+        f"{r['read_per_s'] / 1e9:.2f} | {100 * r['read_per_s'] / drive['bytes_per_s']:.1f}" for r in rows])
     text += f"\nThe drive read the files at {drive['bytes_per_s'] / 1e9:.2f} GB/s.\n"
     shutil.rmtree(work, ignore_errors=True)
     return conclude(o, "base_files", summary, text)

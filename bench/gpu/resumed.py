@@ -4,8 +4,8 @@
     bench/gpu/resumed.py [--size h200|tiny] [--program build/cuda/megatrain] [--work DIR] --out DEST
 
 The base is drawn from the seed with its experts in MXFP4, since its files would exceed the drive. Adapters on attention
-and all experts are trained on one text, repeated. The second run gets SIGKILL at a step after its first checkpoint and is
-resumed. Losses of the two must be equal to the last digit, and fall.
+and all experts are trained on one text, repeated. The second run gets SIGKILL at a step after its first checkpoint, and
+is resumed. Losses of the two must be equal to the last digit, and fall.
 
 DEST gets resumed.json (the summary, also printed) and resumed.log. The exit code is 1 when one of these does not hold.
 """
@@ -24,10 +24,11 @@ from setting import call, conclude, gpt_oss_config, make_folders, markdown, pars
 
 SIZES = {
     "h200": {"layers": 36, "hidden": 2880, "experts": 128, "heads": 64, "kv_heads": 8, "head_dim": 64, "vocab": 201088,
-             "batch": 4, "micro_batch": 4, "seq_len": 1024, "steps": 40, "every": 15, "kill_at": 22, "rank": 16, "lr": 2e-3,
-             "device": "cuda"},
-    "tiny": {"layers": 3, "hidden": 64, "experts": 4, "heads": 4, "kv_heads": 2, "head_dim": 16, "vocab": 1088, "batch": 2,
-             "micro_batch": 2, "seq_len": 64, "steps": 12, "every": 4, "kill_at": 6, "rank": 4, "lr": 1e-2, "device": "cpu"},
+             "batch": 4, "micro_batch": 4, "seq_len": 1024, "steps": 40, "every": 15, "kill_at": 22, "rank": 16,
+             "lr": 2e-3, "device": "cuda"},
+    "tiny": {"layers": 3, "hidden": 64, "experts": 4, "heads": 4, "kv_heads": 2, "head_dim": 16, "vocab": 1088,
+             "batch": 2, "micro_batch": 2, "seq_len": 64, "steps": 12, "every": 4, "kill_at": 6, "rank": 4, "lr": 1e-2,
+             "device": "cpu"},
 }
 PERIOD = 61  # tokens of the repeated text
 
@@ -75,7 +76,8 @@ def main():
     parser.add_argument("--program", type=Path, default=Path("build/cuda/megatrain"))
     o = parse_sized(parser, SIZES)
     log, seconds = make_folders(o, "resumed"), {}
-    (o.work / "config.json").write_text(json.dumps({**gpt_oss_config(o), "quantization_config": {"quant_method": "mxfp4"}}))
+    config = {**gpt_oss_config(o), "quantization_config": {"quant_method": "mxfp4"}}
+    (o.work / "config.json").write_text(json.dumps(config))
     text = np.random.default_rng(5).integers(0, o.vocab, PERIOD, dtype=np.uint32)
     np.resize(text, o.steps * o.batch * o.seq_len).tofile(o.work / "tokens.bin")
 
@@ -99,8 +101,8 @@ def main():
     same_loss = losses["whole"] == losses["killed"] and len(losses["whole"]) == o.steps
     falls = losses["whole"][-1] < 0.9 * losses["whole"][0]
     usual = sorted(step["seconds"] for step in runs["whole"])[o.steps // 2]
-    summary = {"hashes": hashes, "equal": hashes["whole"] == hashes["killed"], "equal_losses": same_loss, "falls": falls,
-               "killed_at": killed_at, "losses": losses["whole"], "median_s": usual, "memory": plan, "seconds": seconds,
+    summary = {"hashes": hashes, "equal": hashes["whole"] == hashes["killed"], "equal_losses": same_loss,
+               "falls": falls, "killed_at": killed_at, "losses": losses["whole"], "median_s": usual, "memory": plan, "seconds": seconds,
                "setting": {key: str(value) for key, value in vars(o).items()}}
     summary["holds"] = summary["equal"] and same_loss and falls
     rows = [f"{i + 1} | {losses['whole'][i]:.4f} | {losses['killed'][i]:.4f}" for i in range(0, o.steps, 3)]
