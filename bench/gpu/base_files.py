@@ -45,7 +45,8 @@ def layer_tensors(o, layer):
     shapes = {"input_layernorm.weight": [h], "post_attention_layernorm.weight": [h], "self_attn.sinks": [o.heads],
               "self_attn.o_proj.weight": [h, q], "self_attn.o_proj.bias": [h], "mlp.router.weight": [e, h],
               "mlp.router.bias": [e], "mlp.experts.gate_up_proj": [e, h, 2 * h],
-              "mlp.experts.gate_up_proj_bias": [e, 2 * h], "mlp.experts.down_proj": [e, h, h], "mlp.experts.down_proj_bias": [e, h]}
+              "mlp.experts.gate_up_proj_bias": [e, 2 * h], "mlp.experts.down_proj": [e, h, h],
+              "mlp.experts.down_proj_bias": [e, h]}
     for name, rows in (("q", q), ("k", kv), ("v", kv)):
         shapes[f"self_attn.{name}_proj.weight"] = [rows, h]
         shapes[f"self_attn.{name}_proj.bias"] = [rows]

@@ -102,7 +102,8 @@ def main():
     falls = losses["whole"][-1] < 0.9 * losses["whole"][0]
     usual = sorted(step["seconds"] for step in runs["whole"])[o.steps // 2]
     summary = {"hashes": hashes, "equal": hashes["whole"] == hashes["killed"], "equal_losses": same_loss,
-               "falls": falls, "killed_at": killed_at, "losses": losses["whole"], "median_s": usual, "memory": plan, "seconds": seconds,
+               "falls": falls, "killed_at": killed_at, "losses": losses["whole"], "median_s": usual,
+               "memory": plan, "seconds": seconds,
                "setting": {key: str(value) for key, value in vars(o).items()}}
     summary["holds"] = summary["equal"] and same_loss and falls
     rows = [f"{i + 1} | {losses['whole'][i]:.4f} | {losses['killed'][i]:.4f}" for i in range(0, o.steps, 3)]
