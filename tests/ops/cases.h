@@ -79,6 +79,13 @@ struct GatedCase {
   Activation activation = Activation::silu;
 };
 
+// Gates of single outputs, in a matrix whose rows also hold what they do not read.
+struct OutputGateCase {
+  DType dtype;
+  int64_t rows, size;
+  bool in_place = false;  // grad_x is grad_out
+};
+
 // The router: route, its backward, and count_experts.
 struct RouteCase {
   DType dtype;  // of grad_logits
@@ -251,6 +258,10 @@ inline const std::vector<GatedCase> kGatedCases = {
     {DType::bf16, 40, 777, true, Activation::gelu_sigmoid},
 };
 
+inline const std::vector<OutputGateCase> kOutputGateCases = {
+    {DType::f32, 1, 1}, {DType::f32, 3, 5, true}, {DType::f32, 20, 600}, {DType::bf16, 7, 12}, {DType::bf16, 40, 777, true},
+};
+
 inline const std::vector<RouteCase> kRouteCases = {
     {DType::f32, 1, 1, 1},
     {DType::f32, 9, 4, 4},
@@ -410,6 +421,10 @@ inline std::string name_of(Activation activation) {
 }
 inline std::string name_of(const GatedCase& c) {
   return name_of(c.activation) + " " + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) +
+         flags({{c.in_place, "in-place"}});
+}
+inline std::string name_of(const OutputGateCase& c) {
+  return std::string("output-gate ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) +
          flags({{c.in_place, "in-place"}});
 }
 inline std::string rows_of_experts(const std::vector<int32_t>& rows) {

@@ -104,6 +104,7 @@ TEST(CpuOps, LinearMatchesTheDefinitionAndItsDifferences) { check_all(kLinearCas
 TEST(CpuOps, DoraMatchesTheDefinitionAndItsDifferences) { check_all(kDoraCases); }
 TEST(CpuOps, AttentionMatchesTheDefinitionAndItsDifferences) { check_all(kAttentionCases); }
 TEST(CpuOps, GatedActivationsMatchTheDefinitionAndItsDifferences) { check_all(kGatedCases); }
+TEST(CpuOps, OutputGatesMatchTheDefinitionAndItsDifferences) { check_all(kOutputGateCases); }
 TEST(CpuOps, RoutingMatchesTheDefinitionAndItsDifferences) { check_all(kRouteCases); }
 TEST(CpuOps, RowsOfExpertsMatchTheDefinition) { check_all(kExpertRowsCases); }
 TEST(CpuOps, ProductsOfExpertsMatchTheDefinitionAndItsDifferences) { check_all(kExpertsLinearCases); }

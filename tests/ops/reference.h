@@ -134,6 +134,12 @@ inline Values reference(const GatedCase& c, const Values& in) {
   return {{"out", out}};
 }
 
+inline Values reference(const OutputGateCase& c, const Values& in) {
+  Vector out(static_cast<size_t>(c.rows * c.size));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = in.at("x")[i] / (1 + std::exp(-in.at("gate")[i]));
+  return {{"out", out}};
+}
+
 inline Values reference(const CrossEntropyCase& c, const Values& in) {
   Vector loss(static_cast<size_t>(c.rows)), correct(static_cast<size_t>(c.rows));
   for (int64_t t = 0; t < c.rows; ++t) {

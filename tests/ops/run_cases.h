@@ -414,6 +414,35 @@ inline OpRun run(Harness& h, const GatedCase& c, uint64_t seed) {
   return r;
 }
 
+inline OpRun run(Harness& h, const OutputGateCase& c, uint64_t seed) {
+  h.start(seed);
+  OpRun r;
+  r.in["x"] = h.random(c.rows * c.size, c.dtype);
+  r.in["gate"] = h.random(c.rows * c.size, c.dtype, 3.0);
+  r.in["grad_out"] = h.random(c.rows * c.size, c.dtype);
+  const Tensor x = h.filled(c.dtype, c.rows, c.size, r.in["x"]);
+  // A row of gates is the second half of a row, as behind each head of the queries.
+  const Tensor wide = h.poisoned(c.dtype, c.rows, 2 * c.size), grad_wide = h.poisoned(c.dtype, c.rows, 2 * c.size);
+  const View gate = wide.view.slice_cols(c.size, c.size), grad_gate = grad_wide.view.slice_cols(c.size, c.size);
+  h.write(wide, gate, r.in["gate"]);
+  const Tensor grad_out = h.filled(c.dtype, c.rows, c.size, r.in["grad_out"]);
+  const Tensor out = h.poisoned(c.dtype, c.rows, c.size), apart = h.poisoned(c.dtype, c.rows, c.size);
+  const Tensor& grad_x = c.in_place ? grad_out : apart;
+  h.launch(r.seconds["forward"],
+           [&] { h.ops.output_gate_forward(h.stream, {.x = x.view, .gate = gate, .out = out.view}); });
+  h.launch(r.seconds["backward"], [&] {
+    h.ops.output_gate_backward(h.stream, {.x = x.view,
+                                          .gate = gate,
+                                          .grad_out = grad_out.view,
+                                          .grad_x = grad_x.view,
+                                          .grad_gate = grad_gate});
+  });
+  r.out["out"] = h.read(out);
+  r.out["grad_x"] = h.read(grad_x);
+  r.out["grad_gate"] = h.read(grad_wide, grad_gate);
+  return r;
+}
+
 inline OpRun run(Harness& h, const CrossEntropyCase& c, uint64_t seed) {
   h.start(seed);
   OpRun r;
@@ -531,6 +560,7 @@ inline std::vector<NamedCase> all_cases() {
   append(kDoraCases);
   append(kAttentionCases);
   append(kGatedCases);
+  append(kOutputGateCases);
   append(kRouteCases);
   append(kExpertRowsCases);
   append(kExpertsLinearCases);

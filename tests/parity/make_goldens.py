@@ -78,7 +78,7 @@ COMMON = {"hidden_act": "silu", "initializer_range": 0.02, "use_cache": True, "a
 ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
                 "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
                 "qwen3_moe": "Qwen3MoeForCausalLM", "mixtral": "MixtralForCausalLM", "gpt_oss": "GptOssForCausalLM",
-                "granite": "GraniteForCausalLM"}
+                "granite": "GraniteForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM"}
 
 
 def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
@@ -208,6 +208,29 @@ CASES = [
                residual_multiplier=1.0, attention_bias=True, mlp_bias=True,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
+    Case("qwen3_5", "Qwen3.5: two delta nets of two value heads a key head, then gated attention, three chunks, GQA 2",
+         "qwen3_5_text",
+         shape(32, 4, 2, 40, 64, head_dim=16, layers=3, eps=1e-2, layer_types=["linear_attention", "linear_attention",
+                                                                     "full_attention"],
+               linear_num_key_heads=1, linear_num_value_heads=2, linear_key_head_dim=16, linear_value_head_dim=16,
+               linear_conv_kernel_dim=4, attn_output_gate=True, output_gate_type="swish", mamba_ssm_dtype="float32",
+               mtp_num_hidden_layers=1, full_attention_interval=4,
+               rope_parameters={"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25,
+                                "mrope_interleaved": True, "mrope_section": [1, 1, 0]}),
+         seq_len=150, batch=2, clip=1.0),
+    Case("qwen3_5_packed", "Qwen3.5: value heads twice as wide as key heads, tied, packed documents, label mask, GQA 4",
+         "qwen3_5_text",
+         shape(24, 4, 1, 32, 48, tied=True, head_dim=8, layers=4, eps=3e-2, linear_num_key_heads=2, linear_num_value_heads=4,
+               linear_key_head_dim=16, linear_value_head_dim=32, linear_conv_kernel_dim=3,
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
+         seq_len=96, batch=6, documents=True, labels=True, longest_document=70, saved_config=True, clip=0.8),
+    Case("qwen3_5_heads", "Qwen3.5: three value heads a key head, every layer a delta net but the first, float32 file",
+         "qwen3_5_text",
+         shape(40, 2, 2, 24, 64, head_dim=12, layers=2, eps=1e-3, layer_types=["full_attention", "linear_attention"],
+               linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=32, linear_value_head_dim=16,
+               linear_conv_kernel_dim=2, rope_parameters={"rope_type": "default", "rope_theta": 100000.0,
+                                                          "partial_rotary_factor": 1.0}),
+         seq_len=65, batch=4, stored="float32"),
     Case("qwen3_moe", "Qwen3-MoE: top 2 of 8, normalised, GQA 2, three shards", "qwen3_moe",
          shape(32, 4, 2, 48, 64, head_dim=8, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=12,
                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=10000.0,
@@ -323,7 +346,15 @@ def draw_weight(name, tensor_shape, case, config, rng):
     noise = rng.standard_normal(tensor_shape)
     if case.family in EXPERT_FAMILIES:
         return draw_expert_weight(name, noise, case, config, rng)
+    if ".linear_attn." in name and len(tensor_shape) == 1:
+        if name.endswith("A_log"):
+            return np.log(0.1 + 0.6 * rng.random(tensor_shape))
+        return 1.0 + 0.15 * noise
+    if name.endswith("conv1d.weight"):  # of one sign: no query and no key is nearly zero, which norms would enlarge
+        return 0.5 + 0.15 * noise
     if name.endswith("norm.weight"):
+        if config.model_type == "qwen3_5_text":  # stored less one
+            return 0.15 * noise
         if config.model_type == "gemma3_text":  # stored less one; those behind a half outweigh the tied embedding
             return (2.0 if ".post_" in name else 0.0) + 0.15 * noise
         return 1.0 + 0.15 * noise

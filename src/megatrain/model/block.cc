@@ -400,7 +400,9 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
     channels_[0]->forward_own(p.channel(0, all), a.part - 1, p.work.channel_normed.view, p.work.h.view, a.y);
     return;
   }
-  if (!a.repeated || !p.level.mixed) mix(p, true);
+  const bool has_mixed = a.repeated && p.level.mixed;
+  const bool reads_in = std::ranges::any_of(mixers_, [](const auto& mixer) { return mixer->out_reads_in(); });
+  if (!has_mixed || (reads_in && !p.level.mixers_whole)) mix(p, !has_mixed);
   const bool has_h = a.repeated && p.level.own >= residual && !channels_.empty();
   for (const TokenRange& range : s_.ranges()) {
     if (!has_h) sum_mixers(p, range, h_of(p, range, a.y));

@@ -81,8 +81,10 @@ ModelConfig ModelConfig::with_layers(const std::vector<int64_t>& kept) const {
   few.layers = std::ssize(kept);
   few.window.clear();
   few.experts.layers.clear();
+  few.delta_net.layers.clear();
   for (const int64_t layer : kept) {
     few.window.push_back(window[static_cast<size_t>(layer)]);
+    if (!delta_net.layers.empty()) few.delta_net.layers.push_back(delta_net.in_layer(layer));
     if (experts.count > 0) few.experts.layers.push_back(experts.in_layer(layer));
   }
   return few;

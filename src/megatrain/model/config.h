@@ -57,6 +57,18 @@ struct ExpertsConfig {
   bool in_layer(int64_t layer) const { return count > 0 && layers[static_cast<size_t>(layer)]; }
 };
 
+// The gated delta net that replaces attention in some layers (mixers/delta_net.h).
+struct DeltaNetConfig {
+  int64_t key_heads = 0;
+  int64_t value_heads = 0;  // a multiple of key_heads
+  int64_t key_dim = 0;      // of a head
+  int64_t value_dim = 0;
+  int64_t taps = 0;          // tokens that the convolution reads
+  std::vector<bool> layers;  // (layers) whether the layer has it; empty: none has
+
+  bool in_layer(int64_t layer) const { return !layers.empty() && layers[static_cast<size_t>(layer)]; }
+};
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", ...
   int64_t vocab = 0;
@@ -76,6 +88,7 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
+  bool attention_gate = false;  // q_proj also has a gate for each output of attention, head by head
   Activation activation = Activation::silu;
   double embedding_scale = 1;
   double attention_scale = 0;  // multiplies q k^T; 0: 1 / sqrt(head_dim)
@@ -85,6 +98,7 @@ struct ModelConfig {
   std::optional<RopeConfig> window_rope;  // of layers with a sliding window; none: same as `rope`
   std::vector<int64_t> window;            // (layers) sliding window, 0: none
   bool sinks = false;                     // each head has a learned logit that joins the softmax but has no value
+  DeltaNetConfig delta_net;
   ExpertsConfig experts;
   std::optional<DType> dtype;  // dtype of the stored weights, if config.json names it
   bool mxfp4_experts = false;  // config.json says that files store the experts' weights in MXFP4

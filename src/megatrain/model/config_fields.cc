@@ -52,6 +52,18 @@ const char* score_name(RouterScore score) {
   return "?";
 }
 
+// null for a model without delta nets.
+ordered_json delta_net_json(const DeltaNetConfig& delta_net) {
+  const auto& [key_heads, value_heads, key_dim, value_dim, taps, layers] = delta_net;
+  if (layers.empty()) return {};
+  return {{"linear_num_key_heads", key_heads},
+          {"linear_num_value_heads", value_heads},
+          {"linear_key_head_dim", key_dim},
+          {"linear_value_head_dim", value_dim},
+          {"linear_conv_kernel_dim", taps},
+          {"layers", layers}};
+}
+
 // null for a dense model.
 ordered_json experts_json(const ExpertsConfig& experts) {
   const auto& [count, chosen, ff, layers, score, router_bias, bias, gate, aux_coef, aux_in_loss] = experts;
@@ -77,9 +89,9 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Structured bindings keep this list complete: a new field of either struct does not compile until it is bound here.
   // Every bound name must then be used below, or be discarded with the reason.
   const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
-               init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, activation, embedding_scale,
-               attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks, experts, dtype,
-               mxfp4_experts, fp8_exceptions] = config;
+               init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate, activation,
+               embedding_scale, attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks, delta_net,
+               experts, dtype, mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
   // how the values are stored does not change the model
@@ -104,6 +116,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"o_bias", o_bias, true},
       {"mlp_bias", mlp_bias, true},
       {"qk_norm", qk_norm, true},
+      {"attention_gate", attention_gate, true},
       {"hidden_act", activation_name(activation), true},
       {"embedding_scale", embedding_scale, true},
       {"attention_scale", attention_scale, true},
@@ -111,6 +124,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"logits_scale", logits_scale, true},
       {"sliding_window", window, true},
       {"sinks", sinks, true},
+      {"delta_net", delta_net_json(delta_net), true},
       {"experts", experts_json(experts), true},
       {"torch_dtype", dtype ? ordered_json(dtype_name(*dtype)) : ordered_json(), false},
       {"rope_type", scaling_name(scaling), true},

@@ -9,6 +9,7 @@
 #include "megatrain/model/block.h"
 #include "megatrain/model/channels/mlp.h"
 #include "megatrain/model/mixers/attention.h"
+#include "megatrain/model/mixers/delta_net.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/tensor/block_operand.h"
 
@@ -202,12 +203,43 @@ std::vector<int64_t> read_switched_window(const ConfigReader& r, const ModelConf
   return window;
 }
 
+namespace {
+
+void add_delta_net(const ModelConfig& c, TensorList& list) {
+  const DeltaNetConfig& d = c.delta_net;
+  const int64_t keys = d.key_heads * d.key_dim, values = d.value_heads * d.value_dim;
+  using At = DeltaOperand;
+  list.weight(At::in, "linear_attn.in_proj_qkv", 2 * keys + values, c.hidden);
+  list.weight(At::in, "linear_attn.in_proj_z", values, c.hidden);
+  list.weight(At::in, "linear_attn.in_proj_b", d.value_heads, c.hidden);
+  list.weight(At::in, "linear_attn.in_proj_a", d.value_heads, c.hidden);
+  list.weight(At::conv, "linear_attn.conv1d", 2 * keys + values, d.taps);
+  list.tensors.back().role = TensorRole::convolution;
+  list.row(At::a_log, TensorRole::vector, "linear_attn.A_log", d.value_heads);
+  list.tensors.back().init = VectorInit::log_of_uniform;
+  list.row(At::dt_bias, TensorRole::bias, "linear_attn.dt_bias", d.value_heads);
+  list.tensors.back().init = VectorInit::ones;
+  list.row(At::norm, TensorRole::vector, "linear_attn.norm.weight", d.value_dim);
+  list.tensors.back().init = VectorInit::ones;
+  list.weight(At::out, "linear_attn.out_proj", c.hidden, values);
+}
+
+}  // namespace
+
 std::vector<TensorSpec> attention_tensors(const ModelConfig& c, int64_t layer) {
   std::vector<TensorSpec> tensors;
   TensorList list = list_of(layer, tensors);
   using At = BlockOperand;
   list.row(At::input_norm, TensorRole::norm, "input_layernorm.weight", c.hidden);
-  list.weight(At::qkv, "self_attn.q_proj", c.q_dim(), c.hidden);
+  if (c.delta_net.in_layer(layer)) {
+    add_delta_net(c, list);
+    list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
+    return tensors;
+  }
+  if (c.attention_gate)
+    list.weight(At::gated_q, "self_attn.q_proj", 2 * c.q_dim(), c.hidden);
+  else
+    list.weight(At::qkv, "self_attn.q_proj", c.q_dim(), c.hidden);
   list.weight(At::qkv, "self_attn.k_proj", c.kv_dim(), c.hidden);
   list.weight(At::qkv, "self_attn.v_proj", c.kv_dim(), c.hidden);
   if (c.qkv_bias) {
@@ -243,7 +275,11 @@ std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& c, int64_t
 Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                            const LinearTensors& from) {
   Block::Mixers mixers;
-  mixers.push_back(std::make_unique<Attention>(attention_sizes(config, shape, layer), from));
+  if (config.delta_net.in_layer(layer))
+    mixers.push_back(std::make_unique<DeltaNet>(config.delta_net, static_cast<float>(config.norm_eps), shape.dtype,
+                                                shape.tokens, from));
+  else
+    mixers.push_back(std::make_unique<Attention>(attention_sizes(config, shape, layer), from));
   return mixers;
 }
 

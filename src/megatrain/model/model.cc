@@ -253,6 +253,21 @@ void init_token_rows(const ModelConfig& c, const TensorSpec& rows, uint64_t seed
   }
 }
 
+void init_vector(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,
+                 float* out) {
+  const auto fill = [&](double value) { std::fill(out, out + count, static_cast<float>(value)); };
+  switch (tensor.init) {
+    case VectorInit::by_role: return fill(tensor.role == TensorRole::norm ? 1 - c.norm_offset : 0);
+    case VectorInit::ones: return fill(1);
+    case VectorInit::log_of_uniform: break;
+  }
+  constexpr double kLeast = 0.01, kMost = 16;
+  for (int64_t i = 0; i < count; ++i) {
+    const double drawn = random_uniform(seed, tensor.name_hash(), static_cast<uint64_t>(begin + i));
+    out[i] = static_cast<float>(std::log(kLeast + (kMost - kLeast) * drawn));
+  }
+}
+
 }  // namespace
 
 float drawn_fp8_scale(const ModelConfig& config) {
@@ -264,10 +279,7 @@ void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, 
                  float* out) {
   if (tensor.role == TensorRole::token_rows) return init_token_rows(c, tensor, seed, begin, count, out);
   if (tensor.is_adapter()) return init_adapter(tensor, seed, begin, count, out);
-  if (tensor.is_vector()) {
-    std::fill(out, out + count, tensor.role == TensorRole::norm ? static_cast<float>(1 - c.norm_offset) : 0.0f);
-    return;
-  }
+  if (tensor.is_vector()) return init_vector(c, tensor, seed, begin, count, out);
   if (tensor.packing == WeightPacking::mxfp4) return init_mxfp4(tensor, c.init_std, seed, begin, count, out);
   const uint64_t purpose = tensor.name_hash();
   const float std = static_cast<float>(c.init_std);

@@ -79,7 +79,8 @@ int64_t largest_layer_record(const ModelConfig& config);
 // Fills one fp32 tensor with initial values:
 // - matrices: normal(0, init_std)
 // - norms: the value that makes them multiply by one
-// - biases, and the padding id's row of the embedding: zeros
+// - vectors that say so (VectorInit): ones, or logarithms of numbers between 0.01 and 16
+// - other vectors, and the padding id's row of the embedding: zeros
 // - packed matrices: numbers of about that deviation that their packing holds, in fp8 under drawn_fp8_scale()
 // Element i depends only on (seed, tensor name, i), so pieces may be filled in any order.
 void init_tensor(const ModelConfig& config, const TensorSpec& tensor, uint64_t seed, int64_t begin, int64_t count,

@@ -14,7 +14,7 @@
 
 namespace megatrain {
 
-// (cols) for a vector, (rows, cols) for a matrix.
+// (cols) for a vector, (rows, cols) for a matrix, (rows, 1, cols) for a convolution.
 std::vector<int64_t> tensor_shape(const TensorSpec& tensor);
 
 // The name and the shape of the tensor in files that is this one or has it as a part.

@@ -53,6 +53,8 @@ class Placer {
   void operator()(ScaleColumns& a) { place(a.x, a.factors, a.times, a.bias, a.residual, a.out); }
   void operator()(GatedForward& a) { place(a.gate_up, a.out); }
   void operator()(GatedBackward& a) { place(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  void operator()(OutputGateForward& a) { place(a.x, a.gate, a.out); }
+  void operator()(OutputGateBackward& a) { place(a.x, a.gate, a.grad_out, a.grad_x, a.grad_gate); }
   void operator()(Route& a) {
     place(a.logits, a.choice_bias);
     a.experts = numbers(a.logits.rows * a.choices);

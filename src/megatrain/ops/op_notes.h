@@ -33,6 +33,8 @@ class OpNotes final : public Ops {
   void scale_columns(Stream&, const ScaleColumns& args) override { notes_.emplace_back(args); }
   void gated_forward(Stream&, const GatedForward& args) override { notes_.emplace_back(args); }
   void gated_backward(Stream&, const GatedBackward& args) override { notes_.emplace_back(args); }
+  void output_gate_forward(Stream&, const OutputGateForward& args) override { notes_.emplace_back(args); }
+  void output_gate_backward(Stream&, const OutputGateBackward& args) override { notes_.emplace_back(args); }
   void route(Stream&, const Route& args) override { notes_.emplace_back(args); }
   void route_backward(Stream&, const RouteBackward& args) override { notes_.emplace_back(args); }
   void sort_by_expert(Stream&, const SortByExpert& args) override { notes_.emplace_back(args); }

@@ -22,6 +22,7 @@
 #include "megatrain/ops/gradient.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/op_note.h"
+#include "megatrain/ops/output_gate.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
 #include "megatrain/ops/unpack.h"
@@ -81,6 +82,8 @@ class Ops {
   virtual void scale_columns(Stream&, const ScaleColumns&) = 0;
   virtual void gated_forward(Stream&, const GatedForward&) = 0;
   virtual void gated_backward(Stream&, const GatedBackward&) = 0;
+  virtual void output_gate_forward(Stream&, const OutputGateForward&) = 0;
+  virtual void output_gate_backward(Stream&, const OutputGateBackward&) = 0;
   virtual void route(Stream&, const Route&) = 0;
   virtual void route_backward(Stream&, const RouteBackward&) = 0;
   virtual void sort_by_expert(Stream&, const SortByExpert&) = 0;

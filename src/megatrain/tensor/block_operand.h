@@ -22,6 +22,7 @@ struct BlockOperand {
     sinks,         // (heads)
     router,        // (E, H)
     router_bias,   // (E)
+    gated_q,       // (2q, H) by head: its query, then its output gate; qkv is then k and v alone, (2 kv, H)
     first_free,    // other kinds of mixers and channels number their operands from here
   };
 };

@@ -31,13 +31,22 @@ inline constexpr int64_t kTensorAlign = 128;  // elements
 // have roles of their own: no file of the model has them.
 enum class TensorRole : uint8_t {
   matrix,
+  convolution,  // depthwise, (channels, 1, taps) in files
   embedding,
   norm,
   bias,
+  vector,  // any other one
   adapter_in,
   adapter_out,
   adapter_magnitude,
   token_rows
+};
+
+// The initial values of a vector.
+enum class VectorInit : uint8_t {
+  by_role,             // norms multiply by one, the others are zero
+  ones,
+  log_of_uniform,  // logarithms of numbers between 0.01 and 16
 };
 
 enum class AdapterInit : uint8_t {
@@ -96,6 +105,7 @@ struct TensorSpec {
   DType dtype = DType::bf16;  // the weights that stream
   DType master = DType::f32;  // what updates work on; equal to `dtype`: results are rounded to it
   bool trainable = true;      // false: frozen
+  VectorInit init = VectorInit::by_role;
   AdapterSpec adapter = {};   // only for the tensors of an adapter
   bool exact = false;         // frozen, and `dtype` holds its values: the master's low bits are zero and not stored
   WeightPacking packing = WeightPacking::none;  // for a frozen tensor: how its source stores it
@@ -109,7 +119,8 @@ struct TensorSpec {
 
   int64_t elements() const { return rows * cols; }
   bool is_vector() const {  // (cols), not (rows, cols)
-    return role == TensorRole::norm || role == TensorRole::bias || role == TensorRole::adapter_magnitude;
+    return role == TensorRole::norm || role == TensorRole::bias || role == TensorRole::vector ||
+           role == TensorRole::adapter_magnitude;
   }
   bool decays() const { return !is_vector(); }
   bool is_half() const { return role == TensorRole::adapter_in || role == TensorRole::adapter_out; }

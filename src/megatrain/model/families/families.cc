@@ -9,13 +9,14 @@ namespace megatrain {
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {qwen2_family(),   llama_family(),  mistral_family(),   qwen3_family(),
                                           phi3_family(),    gemma3_family(), qwen3_moe_family(), gpt_oss_family(),
-                                          mixtral_family(), granite_family()};
+                                          mixtral_family(), granite_family(), qwen3_5_family()};
   return all;
 }
 
 std::string attention_kind(const ModelConfig& config, int64_t layer) {
-  return fmt::format("attention, window {}{}", config.window[static_cast<size_t>(layer)],
-                     config.experts.in_layer(layer) ? ", experts" : "");
+  const char* experts = config.experts.in_layer(layer) ? ", experts" : "";
+  if (config.delta_net.in_layer(layer)) return fmt::format("delta net{}", experts);
+  return fmt::format("attention, window {}{}", config.window[static_cast<size_t>(layer)], experts);
 }
 
 const Family& family_of(const ModelConfig& config) {

@@ -10,14 +10,21 @@ namespace megatrain {
 
 // In generation there are no gradients, and the inverse RMS values are never read.
 struct Attention::Work final : Mixer::Work {
-  View qkv;            // (T, q + 2 kv) as attention reads it
-  View raw_qkv;        // (T, q + 2 kv) output of the qkv matmul; has v for attention; same as `qkv` without q/k norm
+  View qkv;            // (T, q + 2 kv), with a gate (T, 2 kv), as attention reads it
+  View raw_qkv;        // the same, output of the matmul; has v for attention; same as `qkv` without q/k norm
   float* q_inv_rms{};  // (T * heads) with q/k norm only
   float* k_inv_rms{};  // (T * kv_heads)
   View attended;       // (T, q)
   float* lse{};        // (heads * T)
   View grad_attended;  // (T, q)
-  View grad_qkv;       // (T, q + 2 kv)
+  View grad_qkv;       // as qkv
+  // With a gate only.
+  View q;           // (T, q) as attention reads it
+  View raw_q;       // (T, 2q) output of the matmul
+  View gated;       // (C, q)
+  View grad_q;      // (T, q)
+  View grad_raw_q;  // (T, 2q)
+  View grad_gated;  // (C, q)
 };
 
 AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shape, int64_t layer) {
@@ -36,7 +43,8 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
       .tokens = shape.tokens,
       .positions = shape.positions,
       .rope = local ? *config.window_rope : config.rope,
-      .rope_at = local ? rope_floats(config.rope, config.head_dim, shape.positions) : 0};
+      .rope_at = local ? rope_floats(config.rope, config.head_dim, shape.positions) : 0,
+      .gate = config.attention_gate};
 }
 
 Attention::Attention(const AttentionSizes& sizes, const LinearTensors& from)
@@ -44,8 +52,11 @@ Attention::Attention(const AttentionSizes& sizes, const LinearTensors& from)
       q_norm_(from.record, BlockOperand::q_norm, sizes.norm),
       k_norm_(from.record, BlockOperand::k_norm, sizes.norm),
       sinks_(find_operand(from.record, BlockOperand::sinks)),
+      gated_q_(from, BlockOperand::gated_q),
       qkv_(from, BlockOperand::qkv, BlockOperand::qkv_bias),
-      o_(Linear(from, BlockOperand::o, BlockOperand::o_bias).times(sizes.out_scale)) {}
+      o_(Linear(from, BlockOperand::o, BlockOperand::o_bias).times(sizes.out_scale)) {
+  ensure(!s_.gate || q_norm_.exists(), "gated attention normalises its queries");
+}
 
 std::vector<Mixer::Level> Attention::keep_levels() const {
   return {{.name = "outputs", .spared = "attention", .mixed = true, .may_wait = true},
@@ -67,6 +78,14 @@ std::unique_ptr<Mixer::Work> Attention::carve(const Space& space) const {
   w->lse = space.at(outputs).array<float>(s_.tokens * s_.heads);
   w->grad_attended = space.work.view(s_.dtype, s_.tokens, s_.q_dim());
   w->grad_qkv = space.work.view(s_.dtype, s_.tokens, s_.qkv_dim());
+  if (s_.gate) {
+    w->q = inner.view(s_.dtype, s_.tokens, s_.q_dim());
+    w->raw_q = inner.view(s_.dtype, s_.tokens, 2 * s_.q_dim());
+    w->gated = space.work.view(s_.dtype, space.chunk, s_.q_dim());
+    w->grad_q = space.work.view(s_.dtype, s_.tokens, s_.q_dim());
+    w->grad_raw_q = space.work.view(s_.dtype, s_.tokens, 2 * s_.q_dim());
+    w->grad_gated = space.work.view(s_.dtype, space.chunk, s_.q_dim());
+  }
   return w;
 }
 
@@ -79,11 +98,23 @@ AttentionShape Attention::shape(int64_t tokens) const {
           .scale = s_.scale};
 }
 
-// The columns of (T, q + 2 kv).
-Attention::Qkv Attention::split(const View& qkv) const {
-  return {.q = qkv.slice_cols(0, s_.q_dim()),
-          .k = qkv.slice_cols(s_.q_dim(), s_.kv_dim()),
-          .v = qkv.slice_cols(s_.q_dim() + s_.kv_dim(), s_.kv_dim())};
+// The columns of the fused matmul; with a gate, q is apart.
+Attention::Qkv Attention::split(const View& qkv, const View& q) const {
+  const int64_t begin = s_.gate ? 0 : s_.q_dim();
+  return {.q = s_.gate ? q : qkv.slice_cols(0, s_.q_dim()),
+          .k = qkv.slice_cols(begin, s_.kv_dim()),
+          .v = qkv.slice_cols(begin + s_.kv_dim(), s_.kv_dim())};
+}
+
+// (T * heads, head_dim) of (T, 2q), whose rows have a query and its gate for every head. Rows are contiguous.
+View Attention::queries(const View& rows) const {
+  ensure(rows.contiguous(), "rows of queries and gates follow each other");
+  return {rows.data, rows.dtype, rows.rows * s_.heads, s_.head_dim, 2 * s_.head_dim};
+}
+View Attention::gates(const View& rows) const {
+  View gates = queries(rows);
+  gates.data = rows.slice_cols(s_.head_dim, s_.head_dim).data;
+  return gates;
 }
 
 // The runs within a range. Their `begin` is relative to the range's first token.
@@ -97,60 +128,91 @@ std::vector<AngleRun> Attention::runs_of(const MicroBatchView& micro_batch, cons
   return runs;
 }
 
-void Attention::rope(const Binding& at, const View& qkv, const int32_t* angles, const std::vector<AngleRun>& runs,
-                     const float* tables, bool backward) const {
+struct Attention::Turn {
+  const int32_t* angles;  // (T) rows of the tables
+  std::vector<AngleRun> runs;
+  const float* tables;
+};
+
+void Attention::rope(const Binding& at, const View& x, int64_t heads, const Turn& turn, bool backward) const {
   const int64_t turning = s_.rope.turning(s_.head_dim), half = turning / 2;
-  for (const AngleRun& run : runs) {
-    const float* cos = tables + s_.rope_at + (run.in_long ? s_.positions * half : 0);
-    at.ops.rope(at.stream, {.x = qkv.slice_rows(run.begin, run.count).slice_cols(0, s_.q_dim() + s_.kv_dim()),
-                            .heads = s_.heads + s_.kv_heads,
+  for (const AngleRun& run : turn.runs) {
+    const float* cos = turn.tables + s_.rope_at + (run.in_long ? s_.positions * half : 0);
+    at.ops.rope(at.stream, {.x = x.slice_rows(run.begin, run.count),
+                            .heads = heads,
                             .head_dim = s_.head_dim,
                             .rotary_dim = turning,
-                            .positions = angles + run.begin,
+                            .positions = turn.angles + run.begin,
                             .cos = cos,
                             .sin = cos + rope_rows(s_.rope, s_.positions) * half,
                             .backward = backward});
   }
 }
 
+// Without a gate, q and k are adjacent columns.
+void Attention::rope(const Binding& at, const Qkv& qk, const Turn& turn, bool backward) const {
+  if (s_.gate) {
+    rope(at, qk.q, s_.heads, turn, backward);
+    rope(at, qk.k, s_.kv_heads, turn, backward);
+    return;
+  }
+  View both = qk.q;
+  both.cols += qk.k.cols;
+  rope(at, both, s_.heads + s_.kv_heads, turn, backward);
+}
+
 struct Attention::Project {
-  View x;                 // (T, H) normalised
-  View raw_qkv;           // (T, q + 2 kv) out: before q/k norm; may alias `qkv`, and must without q/k norm
-  View qkv;               // (T, q + 2 kv) out: q and k as attention reads them
-  float* q_inv_rms;       // (T * heads) out, with q/k norm only
-  float* k_inv_rms;       // (T * kv_heads)
-  const int32_t* angles;  // (T) rows of the tables
-  std::vector<AngleRun> runs;
-  const float* tables;
+  View x;            // (T, H) normalised
+  View raw_qkv;      // (T, q + 2 kv) out: before q/k norm; may alias `qkv`, and must without q/k norm
+  View qkv;          // (T, q + 2 kv) out: q and k as attention reads them
+  View raw_q, q;     // with a gate: (T, 2q) and (T, q) out; the two above are (T, 2 kv)
+  float* q_inv_rms;  // (T * heads) out, with q/k norm only
+  float* k_inv_rms;  // (T * kv_heads)
+  Turn turn;
 };
+
+// A contiguous matrix as one row per head.
+static View by_head(const View& rows, int64_t head_dim) {
+  return matrix(rows.data, rows.dtype, rows.rows * (rows.cols / head_dim), head_dim);
+}
 
 // Returns the views that attention reads: q and k from `qkv`, v from `raw_qkv`.
 Attention::Qkv Attention::project(const Binding& at, const Project& a) const {
+  if (s_.gate) gated_q_.forward(at, a.x, {}, a.raw_q);
   qkv_.forward(at, a.x, {}, a.raw_qkv);
-  const Qkv raw = split(a.raw_qkv), read = split(a.qkv);
-  if (q_norm_.exists()) {
+  const Qkv raw = split(a.raw_qkv, {}), read = split(a.qkv, a.q);
+  if (s_.gate) {
+    q_norm_.forward(at, queries(a.raw_q), by_head(a.q, s_.head_dim), a.q_inv_rms);
+  } else if (q_norm_.exists()) {
     q_norm_.forward(at, raw.q, read.q, a.q_inv_rms);
-    k_norm_.forward(at, raw.k, read.k, a.k_inv_rms);
   }
-  rope(at, a.qkv, a.angles, a.runs, a.tables, false);
+  if (k_norm_.exists()) k_norm_.forward(at, raw.k, read.k, a.k_inv_rms);
+  rope(at, read, a.turn, false);
   return {.q = read.q, .k = read.k, .v = raw.v};
 }
 
 void Attention::in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const {
   const Work& w = static_cast<const Work&>(call.work);
+  const auto rows = [&](const View& view) { return view.slice_rows(range.begin, range.count); };
   project(at, {.x = x,
-               .raw_qkv = w.raw_qkv.slice_rows(range.begin, range.count),
-               .qkv = w.qkv.slice_rows(range.begin, range.count),
+               .raw_qkv = rows(w.raw_qkv),
+               .qkv = rows(w.qkv),
+               .raw_q = s_.gate ? rows(w.raw_q) : View{},
+               .q = s_.gate ? rows(w.q) : View{},
                .q_inv_rms = q_norm_.exists() ? w.q_inv_rms + range.begin * s_.heads : nullptr,
                .k_inv_rms = q_norm_.exists() ? w.k_inv_rms + range.begin * s_.kv_heads : nullptr,
-               .angles = call.micro_batch.positions + range.begin,
-               .runs = runs_of(call.micro_batch, range),
-               .tables = call.tables});
+               .turn = turn_of(call, range)});
+}
+
+Attention::Turn Attention::turn_of(const Call& call, const TokenRange& range) const {
+  return {.angles = call.micro_batch.positions + range.begin,
+          .runs = runs_of(call.micro_batch, range),
+          .tables = call.tables};
 }
 
 void Attention::mix(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const Qkv read = split(w.qkv), raw = split(w.raw_qkv);
+  const Qkv read = split(w.qkv, w.q), raw = split(w.raw_qkv, {});
   at.ops.attention_forward(at.stream, {.shape = shape(s_.tokens),
                                        .documents = call.micro_batch.documents,
                                        .q = read.q,
@@ -161,21 +223,40 @@ void Attention::mix(const Binding& at, const Call& call) const {
                                        .lse = w.lse});
 }
 
+// What `o` reads.
+View Attention::gated(const Binding& at, const Work& w, const TokenRange& range) const {
+  const View attended = w.attended.slice_rows(range.begin, range.count);
+  if (!s_.gate) return attended;
+  const View result = w.gated.slice_rows(0, range.count);
+  at.ops.output_gate_forward(at.stream, {.x = by_head(attended, s_.head_dim),
+                                         .gate = gates(w.raw_q.slice_rows(range.begin, range.count)),
+                                         .out = by_head(result, s_.head_dim)});
+  return result;
+}
+
 void Attention::out(const Binding& at, const Call& call, const TokenRange& range, const View& residual,
                     const View& y) const {
-  const Work& w = static_cast<const Work&>(call.work);
-  o_.forward(at, w.attended.slice_rows(range.begin, range.count), residual, y);
+  o_.forward(at, gated(at, static_cast<const Work&>(call.work), range), residual, y);
 }
 
 void Attention::out_backward(const Binding& at, const Call& call, const TokenRange& range, const View& grad_y) const {
   const Work& w = static_cast<const Work&>(call.work);
-  o_.backward_weight(at, grad_y, w.attended.slice_rows(range.begin, range.count));
-  o_.backward_input(at, grad_y, w.grad_attended.slice_rows(range.begin, range.count));
+  const View grad_attended = w.grad_attended.slice_rows(range.begin, range.count);
+  const View grad_gated = s_.gate ? w.grad_gated.slice_rows(0, range.count) : grad_attended;
+  o_.backward_weight(at, grad_y, gated(at, w, range));
+  o_.backward_input(at, grad_y, grad_gated);
+  if (!s_.gate) return;
+  at.ops.output_gate_backward(
+      at.stream, {.x = by_head(w.attended.slice_rows(range.begin, range.count), s_.head_dim),
+                  .gate = gates(w.raw_q.slice_rows(range.begin, range.count)),
+                  .grad_out = by_head(grad_gated, s_.head_dim),
+                  .grad_x = by_head(grad_attended, s_.head_dim),
+                  .grad_gate = gates(w.grad_raw_q.slice_rows(range.begin, range.count))});
 }
 
 void Attention::mix_backward(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const Qkv read = split(w.qkv), raw = split(w.raw_qkv), grad = split(w.grad_qkv);
+  const Qkv read = split(w.qkv, w.q), raw = split(w.raw_qkv, {}), grad = split(w.grad_qkv, w.grad_q);
   at.ops.attention_backward(at.stream, {.shape = shape(s_.tokens),
                                         .documents = call.micro_batch.documents,
                                         .q = read.q,
@@ -195,17 +276,26 @@ void Attention::mix_backward(const Binding& at, const Call& call) const {
 void Attention::in_backward(const Binding& at, const Call& call, const TokenRange& range, const View& x,
                             const View& grad_x, bool add) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const View grad_qkv = w.grad_qkv.slice_rows(range.begin, range.count);
-  rope(at, grad_qkv, call.micro_batch.positions + range.begin, runs_of(call.micro_batch, range), call.tables, true);
+  const auto rows = [&](const View& view) { return view.slice_rows(range.begin, range.count); };
+  const View grad_qkv = rows(w.grad_qkv), grad_raw_q = s_.gate ? rows(w.grad_raw_q) : View{};
+  const Qkv grad = split(grad_qkv, s_.gate ? rows(w.grad_q) : View{});
+  rope(at, grad, turn_of(call, range), true);
   if (q_norm_.exists()) {
-    const Qkv raw = split(w.raw_qkv.slice_rows(range.begin, range.count)), grad = split(grad_qkv);
-    q_norm_.backward(
-        at, {.x = raw.q, .inv_rms = w.q_inv_rms + range.begin * s_.heads, .grad_out = grad.q, .grad_x = grad.q});
+    const Qkv raw = split(rows(w.raw_qkv), {});
+    const View grad_q = s_.gate ? by_head(grad.q, s_.head_dim) : grad.q;
+    q_norm_.backward(at, {.x = s_.gate ? queries(rows(w.raw_q)) : raw.q,
+                          .inv_rms = w.q_inv_rms + range.begin * s_.heads,
+                          .grad_out = grad_q,
+                          .grad_x = s_.gate ? queries(grad_raw_q) : grad_q});
     k_norm_.backward(
         at, {.x = raw.k, .inv_rms = w.k_inv_rms + range.begin * s_.kv_heads, .grad_out = grad.k, .grad_x = grad.k});
   }
+  if (s_.gate) {
+    gated_q_.backward_weight(at, grad_raw_q, x);
+    gated_q_.backward_input(at, grad_raw_q, grad_x, add);
+  }
   qkv_.backward_weight(at, grad_qkv, x);
-  qkv_.backward_input(at, grad_qkv, grad_x, add);
+  qkv_.backward_input(at, grad_qkv, grad_x, add || s_.gate);
 }
 
 int64_t Attention::cache_bytes(int64_t sequences, int64_t context) const {
@@ -217,6 +307,11 @@ std::unique_ptr<Mixer::Work> Attention::carve_decode(Carver& carver, int64_t tok
   w->q_inv_rms = w->k_inv_rms = carver.array<float>(tokens * s_.heads);
   w->qkv = w->raw_qkv = carver.view(s_.dtype, tokens, s_.qkv_dim());
   w->attended = carver.view(s_.dtype, tokens, s_.q_dim());
+  if (s_.gate) {
+    w->q = carver.view(s_.dtype, tokens, s_.q_dim());
+    w->raw_q = carver.view(s_.dtype, tokens, 2 * s_.q_dim());
+    w->gated = carver.view(s_.dtype, tokens, s_.q_dim());
+  }
   return w;
 }
 
@@ -225,11 +320,13 @@ void Attention::decode(const Binding& at, const Decode& a) const {
   const Qkv read = project(at, {.x = a.x,
                                 .raw_qkv = w.raw_qkv,
                                 .qkv = w.qkv,
+                                .raw_q = w.raw_q,
+                                .q = w.q,
                                 .q_inv_rms = w.q_inv_rms,
                                 .k_inv_rms = w.k_inv_rms,
-                                .angles = a.tokens.angles,
-                                .runs = {{0, a.tokens.tokens, false}},
-                                .tables = a.tables});
+                                .turn = {.angles = a.tokens.angles,
+                                         .runs = {{0, a.tokens.tokens, false}},
+                                         .tables = a.tables}});
   const int64_t rows = a.cache.sequences * a.cache.context;
   const auto cached = [&](int64_t at_byte) { return matrix(a.cache.bytes + at_byte, s_.dtype, rows, s_.kv_dim()); };
   at.ops.attention_cached(at.stream, {.shape = shape(a.tokens.tokens),
@@ -243,7 +340,7 @@ void Attention::decode(const Binding& at, const Decode& a) const {
                                       .k_cache = cached(0),
                                       .v_cache = cached(cache_bytes(a.cache.sequences, a.cache.context) / 2),
                                       .out = w.attended});
-  o_.forward(at, w.attended, a.residual, a.y);
+  o_.forward(at, gated(at, w, {0, a.tokens.tokens}), a.residual, a.y);
 }
 
 }  // namespace megatrain

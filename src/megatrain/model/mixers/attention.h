@@ -3,6 +3,11 @@
 //   q, k, v = rope(qk_norm(qkv(x)))       x: (T, H)   q: (T, heads * head_dim)   k, v: (T, kv_heads * head_dim)
 //   y = residual + out_scale o(attention(q, k, v))
 //
+// With an output gate, a second matmul computes the queries and gates head by head:
+//
+//   q, gate = gated_q(x)                  gate: (T, heads * head_dim)
+//   y = residual + out_scale o(attention(q, k, v) * sigmoid(gate))
+//
 // The record's layout decides which of the optional operands exist: biases, q/k norm, sinks. Gradients of frozen
 // tensors are not computed.
 #pragma once
@@ -29,11 +34,12 @@ struct AttentionSizes {
   int64_t tokens;     // T of a micro-batch
   int64_t positions;  // positions in the rotary tables
   RopeConfig rope;
-  int64_t rope_at;  // offset of its table within the tables, in floats
+  int64_t rope_at;    // offset of its table within the tables, in floats
+  bool gate = false;  // each output is multiplied by the sigmoid of a gate, which q_proj computes beside the query
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
-  int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+  int64_t qkv_dim() const { return (gate ? 0 : q_dim()) + 2 * kv_dim(); }  // of the fused matmul
 };
 AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shape, int64_t layer);
 
@@ -43,6 +49,7 @@ class Attention final : public Mixer {
 
   // `outputs` keeps attention's output and its row statistics; `attention` also keeps q, k and v.
   std::vector<Level> keep_levels() const override;
+  bool out_reads_in() const override { return s_.gate; }
   std::unique_ptr<Mixer::Work> carve(const Space& space) const override;
   void in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const override;
   void mix(const Binding& at, const Call& call) const override;
@@ -65,17 +72,22 @@ class Attention final : public Mixer {
     View k, v;  // (T, kv)
   };
   struct Project;
+  struct Turn;
   AttentionShape shape(int64_t tokens) const;
-  Qkv split(const View& qkv) const;
+  Qkv split(const View& qkv, const View& q) const;
+  View queries(const View& rows) const;
+  View gates(const View& rows) const;
   Qkv project(const Binding& at, const Project& args) const;
-  void rope(const Binding& at, const View& qkv, const int32_t* angles, const std::vector<AngleRun>& runs,
-            const float* tables, bool backward) const;
+  void rope(const Binding& at, const Qkv& qk, const Turn& args, bool backward) const;
+  void rope(const Binding& at, const View& x, int64_t heads, const Turn& args, bool backward) const;
+  View gated(const Binding& at, const Work& work, const TokenRange& range) const;
+  Turn turn_of(const Call& call, const TokenRange& range) const;
   std::vector<AngleRun> runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const;
 
   AttentionSizes s_;
   Norm q_norm_, k_norm_;
   WeightOperand sinks_;
-  Linear qkv_, o_;
+  Linear gated_q_, qkv_, o_;  // without a gate, qkv_ computes q too
 };
 
 }  // namespace megatrain

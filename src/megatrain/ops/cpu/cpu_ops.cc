@@ -36,6 +36,8 @@ class CpuOps final : public Ops {
   void dora_factors(Stream& s, const DoraFactors& a) override { run(s, cpu::dora_factors, a); }
   void scale_columns(Stream& s, const ScaleColumns& a) override { run(s, cpu::scale_columns, a); }
   void move_columns(Stream& s, const MoveColumns& a) override { run(s, cpu::move_columns, a); }
+  void output_gate_forward(Stream& s, const OutputGateForward& a) override { run(s, cpu::output_gate_forward, a); }
+  void output_gate_backward(Stream& s, const OutputGateBackward& a) override { run(s, cpu::output_gate_backward, a); }
   void gated_forward(Stream& s, const GatedForward& a) override { run(s, cpu::gated_forward, a); }
   void gated_backward(Stream& s, const GatedBackward& a) override { run(s, cpu::gated_backward, a); }
   void route(Stream& s, const Route& a) override { run(s, cpu::route, a); }

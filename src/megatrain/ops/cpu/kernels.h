@@ -29,6 +29,8 @@ void attention_cached(const Context& context, const CachedAttention& args);
 void dropout(const Context& context, const Dropout& args);
 void dora_factors(const Context& context, const DoraFactors& args);
 void scale_columns(const Context& context, const ScaleColumns& args);
+void output_gate_forward(const Context& context, const OutputGateForward& args);
+void output_gate_backward(const Context& context, const OutputGateBackward& args);
 void gated_forward(const Context& context, const GatedForward& args);
 void gated_backward(const Context& context, const GatedBackward& args);
 void route(const Context& context, const Route& args);

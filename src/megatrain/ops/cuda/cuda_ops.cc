@@ -95,6 +95,12 @@ class CudaOps final : public Ops {
   void dropout(Stream& stream, const Dropout& args) override { launch(args, native_stream(stream)); }
   void dora_factors(Stream& stream, const DoraFactors& args) override { launch(args, native_stream(stream)); }
   void scale_columns(Stream& stream, const ScaleColumns& args) override { launch(args, native_stream(stream)); }
+  void output_gate_forward(Stream& stream, const OutputGateForward& args) override {
+    launch(args, native_stream(stream));
+  }
+  void output_gate_backward(Stream& stream, const OutputGateBackward& args) override {
+    launch(args, native_stream(stream));
+  }
   void gated_forward(Stream& stream, const GatedForward& args) override { launch(args, native_stream(stream)); }
   void gated_backward(Stream& stream, const GatedBackward& args) override { launch(args, native_stream(stream)); }
 

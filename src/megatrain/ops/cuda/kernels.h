@@ -43,6 +43,8 @@ void launch(const RmsNormBackward& args, void* scratch, cudaStream_t stream);
 void launch(const Rope& args, cudaStream_t stream);
 
 // elementwise.cu
+void launch(const OutputGateForward& args, cudaStream_t stream);
+void launch(const OutputGateBackward& args, cudaStream_t stream);
 void launch(const GatedForward& args, cudaStream_t stream);
 void launch(const GatedBackward& args, cudaStream_t stream);
 
