@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/ops/harness.h"
+#include "tests/ops/run_delta_cases.h"
 #include "tests/ops/run_expert_cases.h"
 
 namespace megatrain::testing {
@@ -531,6 +532,10 @@ inline std::vector<NamedCase> all_cases() {
   append(kDoraCases);
   append(kAttentionCases);
   append(kGatedCases);
+  append(kShortConvCases);
+  append(kDeltaGatesCases);
+  append(kDeltaRuleCases);
+  append(kGatedNormCases);
   append(kRouteCases);
   append(kExpertRowsCases);
   append(kExpertsLinearCases);
