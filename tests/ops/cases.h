@@ -259,7 +259,8 @@ inline const std::vector<GatedCase> kGatedCases = {
 };
 
 inline const std::vector<OutputGateCase> kOutputGateCases = {
-    {DType::f32, 1, 1}, {DType::f32, 3, 5, true}, {DType::f32, 20, 600}, {DType::bf16, 7, 12}, {DType::bf16, 40, 777, true},
+    {DType::f32, 1, 1},   {DType::f32, 3, 5, true},     {DType::f32, 20, 600},
+    {DType::bf16, 7, 12}, {DType::bf16, 40, 777, true},
 };
 
 inline const std::vector<RouteCase> kRouteCases = {

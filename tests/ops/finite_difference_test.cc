@@ -105,6 +105,10 @@ TEST(CpuOps, DoraMatchesTheDefinitionAndItsDifferences) { check_all(kDoraCases);
 TEST(CpuOps, AttentionMatchesTheDefinitionAndItsDifferences) { check_all(kAttentionCases); }
 TEST(CpuOps, GatedActivationsMatchTheDefinitionAndItsDifferences) { check_all(kGatedCases); }
 TEST(CpuOps, OutputGatesMatchTheDefinitionAndItsDifferences) { check_all(kOutputGateCases); }
+TEST(CpuOps, ShortConvolutionsMatchTheDefinitionAndItsDifferences) { check_all(kShortConvCases); }
+TEST(CpuOps, DeltaGatesMatchTheDefinitionAndItsDifferences) { check_all(kDeltaGatesCases); }
+TEST(CpuOps, DeltaRuleMatchesTheRecurrenceAndItsDifferences) { check_all(kDeltaRuleCases); }
+TEST(CpuOps, GatedNormMatchesTheDefinitionAndItsDifferences) { check_all(kGatedNormCases); }
 TEST(CpuOps, RoutingMatchesTheDefinitionAndItsDifferences) { check_all(kRouteCases); }
 TEST(CpuOps, RowsOfExpertsMatchTheDefinition) { check_all(kExpertRowsCases); }
 TEST(CpuOps, ProductsOfExpertsMatchTheDefinitionAndItsDifferences) { check_all(kExpertsLinearCases); }

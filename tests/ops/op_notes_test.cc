@@ -267,6 +267,107 @@ TEST(NoteMemory, EveryPlacedCallOfExpertsRuns) {
   }
 }
 
+namespace {
+
+std::vector<OpNote> delta_notes() {
+  const DeltaRuleShape shape{.tokens = 128, .key_heads = 1, .value_heads = 2, .key_dim = 32, .value_dim = 16};
+  const Documents documents{.count = 2, .longest = 64, .uniform = true};
+  const View x = nowhere(1, 128, 48), z = nowhere(2, 128, 48), y = nowhere(3, 128, 48), head = nowhere(4, 1, 16),
+             key = nowhere(5, 128, 32, 96), value = nowhere(6, 128, 32, 96), gate = nowhere(7, 128, 2),
+             sums = as_f32(nowhere(8, 1, 2)), wide = as_f32(nowhere(9, 128, 2)), taps = nowhere(10, 48, 4);
+  return {ShortConvForward{.documents = documents, .x = x, .weight = taps, .out = y},
+          ShortConvBackward{.documents = documents,
+                            .x = x,
+                            .weight = taps,
+                            .grad_out = y,
+                            .grad_x = z,
+                            .grad_weight = {},
+                            .accumulate = true},
+          DeltaGatesForward{
+              .a = gate, .b = gate, .a_log = nowhere(4, 1, 2), .dt_bias = nowhere(4, 1, 2), .g = wide, .beta = wide},
+          DeltaGatesBackward{.a = gate,
+                             .b = gate,
+                             .a_log = nowhere(4, 1, 2),
+                             .dt_bias = nowhere(4, 1, 2),
+                             .grad_g = wide,
+                             .grad_beta = wide,
+                             .grad_a = gate,
+                             .grad_b = gate,
+                             .grad_a_log = sums,
+                             .grad_dt_bias = sums,
+                             .accumulate = true},
+          DeltaRuleForward{.shape = shape,
+                           .documents = documents,
+                           .q = key,
+                           .k = key,
+                           .v = value,
+                           .g = wide,
+                           .beta = wide,
+                           .out = value},
+          DeltaRuleBackward{.shape = shape,
+                            .documents = documents,
+                            .q = key,
+                            .k = key,
+                            .v = value,
+                            .g = wide,
+                            .beta = wide,
+                            .grad_out = value,
+                            .grad_q = key,
+                            .grad_k = key,
+                            .grad_v = value,
+                            .grad_g = wide,
+                            .grad_beta = wide},
+          GatedNormForward{.x = x, .z = z, .weight = head, .eps = 1e-6f, .out = y},
+          GatedNormBackward{.x = x,
+                            .z = z,
+                            .weight = head,
+                            .eps = 1e-6f,
+                            .grad_out = y,
+                            .grad_x = y,
+                            .grad_z = z,
+                            .grad_weight = as_f32(head),
+                            .accumulate = false}};
+}
+
+}  // namespace
+
+TEST(OpNotes, OfADeltaNetCostTheBytesOfTheirOperandsAndScratch) {
+  const std::vector<OpNote> notes = delta_notes();
+  const std::vector<std::string> texts = {"short conv 128x48 bf16 by 4",
+                                          "short conv backward 128x48 bf16 by 4, frozen, added",
+                                          "delta gates 128x2 bf16",
+                                          "delta gates backward 128x2 bf16, added",
+                                          "delta rule 2 x 64, 1/2 heads of 32/16 bf16",
+                                          "delta rule backward 2 x 64, 1/2 heads of 32/16 bf16",
+                                          "gated norm 128x48 bf16 by 16",
+                                          "gated norm backward 128x48 bf16 by 16"};
+  ASSERT_EQ(notes.size(), texts.size());
+  for (size_t i = 0; i < notes.size(); ++i) {
+    EXPECT_EQ(note_text(notes[i]), texts[i]);
+    EXPECT_EQ(is_forward_call(notes[i]), i % 2 == 0) << texts[i];
+    EXPECT_EQ(note_flops(notes[i]), 0) << texts[i];
+  }
+  EXPECT_EQ(note_bytes(notes[0]), 2.0 * (2 * 128 * 48 + 48 * 4));
+  EXPECT_EQ(note_bytes(notes[6]), 2.0 * (3 * 128 * 48 + 16));
+  const double operands = 2.0 * 4 * 128 * 32 + 4.0 * 2 * 128 * 2;
+  EXPECT_EQ(note_bytes(notes[4]), operands + 4.0 * 128 * 2 * (3 * 32 + 4 * 16 + 2 * 32 * 16 / 64));
+  EXPECT_GT(note_bytes(notes[5]), 2 * note_bytes(notes[4]));
+}
+
+TEST(NoteMemory, EveryPlacedCallOfADeltaNetComputesFiniteNumbers) {
+  Bench bench;
+  for (const OpNote& note : delta_notes()) {
+    const OpNote placed = bench.memory.place(note);
+    EXPECT_EQ(note_text(placed), note_text(note));
+    run_note(*bench.ops, *bench.stream, placed);
+    ASSERT_NO_THROW(bench.stream->synchronize()) << note_text(note);
+    if (const auto* rule = std::get_if<DeltaRuleForward>(&placed)) {
+      for (int64_t i = 0; i < 128 * 96 - 64; ++i)
+        ASSERT_TRUE(std::isfinite(to_float(rule->out.as<bf16>()[i]))) << note_text(note);
+    }
+  }
+}
+
 TEST(CallTimer, MeasuresTheWorkAndNotTheCaller) {
   Bench bench;
   CallTimer timer(*bench.device, *bench.stream);

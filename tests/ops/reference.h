@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/ops/delta_reference.h"
 #include "tests/ops/expert_reference.h"
 #include "tests/ops/run_cases.h"
 

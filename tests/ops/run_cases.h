@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tests/ops/harness.h"
+#include "tests/ops/run_delta_cases.h"
 #include "tests/ops/run_expert_cases.h"
 
 namespace megatrain::testing {
@@ -431,11 +432,9 @@ inline OpRun run(Harness& h, const OutputGateCase& c, uint64_t seed) {
   h.launch(r.seconds["forward"],
            [&] { h.ops.output_gate_forward(h.stream, {.x = x.view, .gate = gate, .out = out.view}); });
   h.launch(r.seconds["backward"], [&] {
-    h.ops.output_gate_backward(h.stream, {.x = x.view,
-                                          .gate = gate,
-                                          .grad_out = grad_out.view,
-                                          .grad_x = grad_x.view,
-                                          .grad_gate = grad_gate});
+    h.ops.output_gate_backward(
+        h.stream,
+        {.x = x.view, .gate = gate, .grad_out = grad_out.view, .grad_x = grad_x.view, .grad_gate = grad_gate});
   });
   r.out["out"] = h.read(out);
   r.out["grad_x"] = h.read(grad_x);
@@ -561,6 +560,10 @@ inline std::vector<NamedCase> all_cases() {
   append(kAttentionCases);
   append(kGatedCases);
   append(kOutputGateCases);
+  append(kShortConvCases);
+  append(kDeltaGatesCases);
+  append(kDeltaRuleCases);
+  append(kGatedNormCases);
   append(kRouteCases);
   append(kExpertRowsCases);
   append(kExpertsLinearCases);

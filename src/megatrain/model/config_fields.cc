@@ -56,12 +56,9 @@ const char* score_name(RouterScore score) {
 ordered_json delta_net_json(const DeltaNetConfig& delta_net) {
   const auto& [key_heads, value_heads, key_dim, value_dim, taps, layers] = delta_net;
   if (layers.empty()) return {};
-  return {{"linear_num_key_heads", key_heads},
-          {"linear_num_value_heads", value_heads},
-          {"linear_key_head_dim", key_dim},
-          {"linear_value_head_dim", value_dim},
-          {"linear_conv_kernel_dim", taps},
-          {"layers", layers}};
+  return {{"linear_num_key_heads", key_heads}, {"linear_num_value_heads", value_heads},
+          {"linear_key_head_dim", key_dim},    {"linear_value_head_dim", value_dim},
+          {"linear_conv_kernel_dim", taps},    {"layers", layers}};
 }
 
 // null for a dense model.
@@ -89,9 +86,9 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Structured bindings keep this list complete: a new field of either struct does not compile until it is bound here.
   // Every bound name must then be used below, or be discarded with the reason.
   const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
-               init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate, activation,
-               embedding_scale, attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks, delta_net,
-               experts, dtype, mxfp4_experts, fp8_exceptions] = config;
+               init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate, activation, embedding_scale,
+               attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks, delta_net, experts, dtype,
+               mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
   // how the values are stored does not change the model

@@ -42,8 +42,8 @@ class Mixer {
   };
   virtual std::unique_ptr<Work> carve(const Space& space) const = 0;
 
-  // Whether out() also reads what in() made, such as a gate. A repeated forward then runs in() again, even if the result
-  // of mix() was kept.
+  // Whether out() also reads what in() made, such as a gate. A repeated forward then runs in() again, even if the
+  // result of mix() was kept.
   virtual bool out_reads_in() const { return false; }
 
   // Whether it has its own record, for tensors that stream in another dtype than the block's, such as fp32 tensors of a

@@ -59,6 +59,12 @@ double attention_flops(const AttentionShape& shape, const Documents& documents) 
   return 4.0 * pairs * static_cast<double>(shape.tokens) / longest * static_cast<double>(shape.heads * shape.head_dim);
 }
 
+std::string delta_text(const char* name, const DeltaRuleShape& shape, const Documents& documents, const View& q) {
+  return std::string(name) + " " + number(documents.count) + (documents.uniform ? " x " : " up to ") +
+         number(documents.longest) + ", " + number(shape.key_heads) + "/" + number(shape.value_heads) + " heads of " +
+         number(shape.key_dim) + "/" + number(shape.value_dim) + " " + dtype_name(q.dtype);
+}
+
 struct Text {
   std::string operator()(const LinearForward& a) const {
     return "linear " + shape(a.x) + " by " + shape(a.weight) + mark(!a.bias.empty(), " + bias") +
@@ -90,6 +96,31 @@ struct Text {
   std::string operator()(const Rope& a) const {
     const std::string part = a.rotary_dim < a.head_dim ? " of " + number(a.rotary_dim) + "/" + number(a.head_dim) : "";
     return "rope " + shape(a.x) + part + mark(a.backward, " backward");
+  }
+  std::string operator()(const ShortConvForward& a) const {
+    return "short conv " + shape(a.x) + " by " + number(a.weight.cols);
+  }
+  std::string operator()(const ShortConvBackward& a) const {
+    return "short conv backward " + shape(a.x) + " by " + number(a.weight.cols) +
+           mark(a.grad_weight.empty(), ", frozen") + mark(a.accumulate, ", added");
+  }
+  std::string operator()(const DeltaGatesForward& a) const { return "delta gates " + shape(a.a); }
+  std::string operator()(const DeltaGatesBackward& a) const {
+    return "delta gates backward " + shape(a.a) + mark(a.grad_a_log.empty() && a.grad_dt_bias.empty(), ", frozen") +
+           mark(a.accumulate, ", added");
+  }
+  std::string operator()(const DeltaRuleForward& a) const {
+    return delta_text("delta rule", a.shape, a.documents, a.q);
+  }
+  std::string operator()(const DeltaRuleBackward& a) const {
+    return delta_text("delta rule backward", a.shape, a.documents, a.q);
+  }
+  std::string operator()(const GatedNormForward& a) const {
+    return "gated norm " + shape(a.x) + " by " + number(a.weight.cols);
+  }
+  std::string operator()(const GatedNormBackward& a) const {
+    return "gated norm backward " + shape(a.x) + " by " + number(a.weight.cols) +
+           mark(a.grad_weight.empty(), ", frozen") + mark(a.accumulate, ", added");
   }
   std::string operator()(const Dropout& a) const { return "dropout " + shape(a.x) + mark(a.accumulate, ", added"); }
   std::string operator()(const DoraFactors& a) const {
@@ -191,6 +222,14 @@ double sum_of_experts(const ExpertRows& rows, const Weights&... weights) {
 // Bytes of arrays with one entry per row or pair.
 double lists(int64_t count, int64_t bytes_each) { return static_cast<double>(count * bytes_each); }
 
+// fp32 numbers that the chunks of the delta rule keep in scratch, written and read, of which `states` a chunk have a
+// state's size. Its matmuls are too small to be bound by arithmetic.
+double delta_scratch(const DeltaRuleShape& shape, double keys, double values, double states) {
+  const double dk = static_cast<double>(shape.key_dim), dv = static_cast<double>(shape.value_dim);
+  const double of_head = keys * dk + values * dv + states * dk * dv / static_cast<double>(kDeltaChunk);
+  return 4 * of_head * static_cast<double>(shape.tokens * shape.value_heads);
+}
+
 struct Bytes {
   double operator()(const LinearForward& a) const { return sum(a.x, a.weight, a.bias, a.residual, a.out); }
   double operator()(const LinearBackwardInput& a) const {
@@ -209,15 +248,32 @@ struct Bytes {
   double operator()(const Rope& a) const {
     return 2 * sum(a.x) * static_cast<double>(a.rotary_dim) / static_cast<double>(a.head_dim);
   }
+  double operator()(const ShortConvForward& a) const { return sum(a.x, a.weight, a.out); }
+  double operator()(const ShortConvBackward& a) const {
+    return sum(a.x, a.weight, a.grad_out, a.grad_x, a.grad_weight);
+  }
+  double operator()(const DeltaGatesForward& a) const { return sum(a.a, a.b, a.g, a.beta); }
+  double operator()(const DeltaGatesBackward& a) const {
+    return sum(a.a, a.b, a.grad_g, a.grad_beta, a.grad_a, a.grad_b);
+  }
+  double operator()(const DeltaRuleForward& a) const {
+    return sum(a.q, a.k, a.v, a.g, a.beta, a.out) + delta_scratch(a.shape, 3, 4, 2);
+  }
+  double operator()(const DeltaRuleBackward& a) const {
+    return sum(a.q, a.k, a.v, a.g, a.beta, a.grad_out, a.grad_q, a.grad_k, a.grad_v, a.grad_g, a.grad_beta) +
+           delta_scratch(a.shape, 9, 8, 4);
+  }
+  double operator()(const GatedNormForward& a) const { return sum(a.x, a.z, a.weight, a.out); }
+  double operator()(const GatedNormBackward& a) const {
+    return sum(a.x, a.z, a.weight, a.grad_out, a.grad_x, a.grad_z);
+  }
   double operator()(const Dropout& a) const { return sum(a.x, a.out) + (a.accumulate ? sum(a.out) : 0); }
   double operator()(const DoraFactors& a) const { return sum(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }
   double operator()(const ScaleColumns& a) const { return sum(a.x, a.factors, a.times, a.bias, a.residual, a.out); }
   double operator()(const GatedForward& a) const { return sum(a.gate_up, a.out); }
   double operator()(const GatedBackward& a) const { return sum(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
   double operator()(const OutputGateForward& a) const { return sum(a.x, a.gate, a.out); }
-  double operator()(const OutputGateBackward& a) const {
-    return sum(a.x, a.gate, a.grad_out, a.grad_x, a.grad_gate);
-  }
+  double operator()(const OutputGateBackward& a) const { return sum(a.x, a.gate, a.grad_out, a.grad_x, a.grad_gate); }
   double operator()(const Route& a) const { return sum(a.logits) + lists(a.logits.rows * a.choices, 8); }
   double operator()(const RouteBackward& a) const {
     return sum(a.logits, a.grad_logits) + lists(a.logits.rows * a.choices, 8);

@@ -27,12 +27,12 @@ class Placer {
   void operator()(AttentionForward& a) {
     place(a.q, a.k, a.v, a.sinks, a.out);
     a.lse = floats(a.shape.heads * a.shape.tokens);
-    documents(a.shape, a.documents);
+    documents(a.shape.tokens, a.documents);
   }
   void operator()(AttentionBackward& a) {
     place(a.q, a.k, a.v, a.sinks, a.out, a.grad_out, a.grad_q, a.grad_k, a.grad_v, a.grad_sinks);
     a.lse = floats(a.shape.heads * a.shape.tokens);
-    documents(a.shape, a.documents);
+    documents(a.shape.tokens, a.documents);
   }
   void operator()(RmsNormForward& a) {
     place(a.x, a.weight, a.residual, a.out);
@@ -48,6 +48,30 @@ class Placer {
     a.cos = floats(a.rotary_dim / 2);
     a.sin = floats(a.rotary_dim / 2);
   }
+  void operator()(ShortConvForward& a) {
+    place(a.x, a.weight, a.out);
+    documents(a.x.rows, a.documents);
+  }
+  void operator()(ShortConvBackward& a) {
+    place(a.x, a.weight, a.grad_out, a.grad_x, a.grad_weight);
+    documents(a.x.rows, a.documents);
+  }
+  void operator()(DeltaGatesForward& a) { place(a.a, a.b, a.a_log, a.dt_bias, a.g, a.beta); }
+  void operator()(DeltaGatesBackward& a) {
+    place(a.a, a.b, a.a_log, a.dt_bias, a.grad_g, a.grad_beta, a.grad_a, a.grad_b, a.grad_a_log, a.grad_dt_bias);
+  }
+  void operator()(DeltaRuleForward& a) {
+    place(a.q, a.k, a.v, a.beta, a.out);
+    gates(a.g);
+    documents(a.shape.tokens, a.documents);
+  }
+  void operator()(DeltaRuleBackward& a) {
+    place(a.q, a.k, a.v, a.beta, a.grad_out, a.grad_q, a.grad_k, a.grad_v, a.grad_g, a.grad_beta);
+    gates(a.g);
+    documents(a.shape.tokens, a.documents);
+  }
+  void operator()(GatedNormForward& a) { place(a.x, a.z, a.weight, a.out); }
+  void operator()(GatedNormBackward& a) { place(a.x, a.z, a.weight, a.grad_out, a.grad_x, a.grad_z, a.grad_weight); }
   void operator()(Dropout& a) { place(a.x, a.out); }
   void operator()(DoraFactors& a) { place(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }
   void operator()(ScaleColumns& a) { place(a.x, a.factors, a.times, a.bias, a.residual, a.out); }
@@ -206,10 +230,19 @@ class Placer {
     weights.first.data = all.data;
   }
 
-  void documents(const AttentionShape& shape, Documents& documents) {
+  // The delta rule's state grows without bound if a logarithm of its decay is positive.
+  void gates(View& g) {
+    place_one(g);
+    if (!base_) return;
+    const std::vector<float> values(static_cast<size_t>(g.rows * std::max(g.row_stride, g.cols)), -0.1f);
+    stream_.copy(g.data, values.data(), values.size() * sizeof(float));
+    stream_.synchronize();
+  }
+
+  void documents(int64_t tokens, Documents& documents) {
     document_begin_.clear();
     for (int64_t d = 0; d <= documents.count; ++d)
-      document_begin_.push_back(static_cast<int32_t>(std::min(d * documents.longest, shape.tokens)));
+      document_begin_.push_back(static_cast<int32_t>(std::min(d * documents.longest, tokens)));
     documents.begin = list(document_begin_);
     documents.host_begin = document_begin_.data();
   }

@@ -6,14 +6,18 @@
 
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/cross_entropy.h"
+#include "megatrain/ops/delta_gates.h"
+#include "megatrain/ops/delta_rule.h"
 #include "megatrain/ops/dora.h"
 #include "megatrain/ops/dropout.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/experts.h"
+#include "megatrain/ops/gated_norm.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/output_gate.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
+#include "megatrain/ops/short_conv.h"
 
 namespace megatrain {
 
@@ -22,7 +26,8 @@ using OpNote =
                  RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward, Route, RouteBackward, SortByExpert,
                  GatherRows, ExpertsForward, ExpertsBackwardInput, ExpertsBackwardWeight, ExpertsGated,
                  ExpertsGatedBackward, CombineRows, CountExperts, CrossEntropy, Dropout, DoraFactors, ScaleColumns,
-                 OutputGateForward, OutputGateBackward>;
+                 OutputGateForward, OutputGateBackward, ShortConvForward, ShortConvBackward, DeltaGatesForward,
+                 DeltaGatesBackward, DeltaRuleForward, DeltaRuleBackward, GatedNormForward, GatedNormBackward>;
 
 // Whether a backward pass makes this call only to recompute its inner activations. A descending CombineRows is the
 // backward's own. Its gather of gradient rows looks like one of activations, so it is counted as recomputation.
@@ -31,9 +36,12 @@ inline bool is_forward_call(const OpNote& note) {
   const auto* combine = std::get_if<CombineRows>(&note);
   return std::holds_alternative<LinearForward>(note) || std::holds_alternative<AttentionForward>(note) ||
          std::holds_alternative<RmsNormForward>(note) || std::holds_alternative<GatedForward>(note) ||
-         std::holds_alternative<OutputGateForward>(note) || std::holds_alternative<Route>(note) || std::holds_alternative<SortByExpert>(note) ||
-         std::holds_alternative<GatherRows>(note) || std::holds_alternative<ExpertsForward>(note) ||
-         std::holds_alternative<ExpertsGated>(note) || (rope && !rope->backward) || (combine && !combine->descending);
+         std::holds_alternative<OutputGateForward>(note) || std::holds_alternative<Route>(note) ||
+         std::holds_alternative<SortByExpert>(note) || std::holds_alternative<GatherRows>(note) ||
+         std::holds_alternative<ExpertsForward>(note) || std::holds_alternative<ExpertsGated>(note) ||
+         std::holds_alternative<ShortConvForward>(note) || std::holds_alternative<DeltaGatesForward>(note) ||
+         std::holds_alternative<DeltaRuleForward>(note) || std::holds_alternative<GatedNormForward>(note) ||
+         (rope && !rope->backward) || (combine && !combine->descending);
 }
 
 }  // namespace megatrain

@@ -16,6 +16,14 @@ struct Caller {
   void operator()(const RmsNormForward& args) const { ops.rmsnorm_forward(stream, args); }
   void operator()(const RmsNormBackward& args) const { ops.rmsnorm_backward(stream, args); }
   void operator()(const Rope& args) const { ops.rope(stream, args); }
+  void operator()(const ShortConvForward& args) const { ops.short_conv_forward(stream, args); }
+  void operator()(const ShortConvBackward& args) const { ops.short_conv_backward(stream, args); }
+  void operator()(const DeltaGatesForward& args) const { ops.delta_gates_forward(stream, args); }
+  void operator()(const DeltaGatesBackward& args) const { ops.delta_gates_backward(stream, args); }
+  void operator()(const DeltaRuleForward& args) const { ops.delta_rule_forward(stream, args); }
+  void operator()(const DeltaRuleBackward& args) const { ops.delta_rule_backward(stream, args); }
+  void operator()(const GatedNormForward& args) const { ops.gated_norm_forward(stream, args); }
+  void operator()(const GatedNormBackward& args) const { ops.gated_norm_backward(stream, args); }
   void operator()(const Dropout& args) const { ops.dropout(stream, args); }
   void operator()(const DoraFactors& args) const { ops.dora_factors(stream, args); }
   void operator()(const ScaleColumns& args) const { ops.scale_columns(stream, args); }

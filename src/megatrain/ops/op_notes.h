@@ -28,6 +28,14 @@ class OpNotes final : public Ops {
   void linear_backward_weight(Stream&, const LinearBackwardWeight& args) override { notes_.emplace_back(args); }
   void attention_forward(Stream&, const AttentionForward& args) override { notes_.emplace_back(args); }
   void attention_backward(Stream&, const AttentionBackward& args) override { notes_.emplace_back(args); }
+  void short_conv_forward(Stream&, const ShortConvForward& args) override { notes_.emplace_back(args); }
+  void short_conv_backward(Stream&, const ShortConvBackward& args) override { notes_.emplace_back(args); }
+  void delta_gates_forward(Stream&, const DeltaGatesForward& args) override { notes_.emplace_back(args); }
+  void delta_gates_backward(Stream&, const DeltaGatesBackward& args) override { notes_.emplace_back(args); }
+  void delta_rule_forward(Stream&, const DeltaRuleForward& args) override { notes_.emplace_back(args); }
+  void delta_rule_backward(Stream&, const DeltaRuleBackward& args) override { notes_.emplace_back(args); }
+  void gated_norm_forward(Stream&, const GatedNormForward& args) override { notes_.emplace_back(args); }
+  void gated_norm_backward(Stream&, const GatedNormBackward& args) override { notes_.emplace_back(args); }
   void dropout(Stream&, const Dropout& args) override { notes_.emplace_back(args); }
   void dora_factors(Stream&, const DoraFactors& args) override { notes_.emplace_back(args); }
   void scale_columns(Stream&, const ScaleColumns& args) override { notes_.emplace_back(args); }
@@ -50,6 +58,8 @@ class OpNotes final : public Ops {
 
   // What moves rows or columns and multiplies nothing, and what the phases of a training step do not call.
   void attention_cached(Stream&, const CachedAttention&) override {}
+  void short_conv_cached(Stream&, const ShortConvCached&) override {}
+  void delta_rule_cached(Stream&, const DeltaRuleCached&) override {}
   void embedding_forward(Stream&, const EmbeddingForward&) override {}
   void embedding_backward(Stream&, const EmbeddingBackward&) override {}
   void move_columns(Stream&, const MoveColumns&) override {}

@@ -14,17 +14,21 @@
 #include "megatrain/ops/attention_cached.h"
 #include "megatrain/ops/columns.h"
 #include "megatrain/ops/cross_entropy.h"
+#include "megatrain/ops/delta_gates.h"
+#include "megatrain/ops/delta_rule.h"
 #include "megatrain/ops/dora.h"
 #include "megatrain/ops/dropout.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
 #include "megatrain/ops/experts.h"
+#include "megatrain/ops/gated_norm.h"
 #include "megatrain/ops/gradient.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/op_note.h"
 #include "megatrain/ops/output_gate.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
+#include "megatrain/ops/short_conv.h"
 #include "megatrain/ops/unpack.h"
 
 namespace megatrain {
@@ -34,6 +38,7 @@ struct OpsShape {
   DType dtype = DType::bf16;           // weights and activations
   AttentionShape attention{};          // its window is not read
   std::vector<int64_t> windows = {0};  // distinct windows of the layers; 0: none
+  DeltaRuleShape delta_rule{};
   int64_t hidden = 0;
   int64_t ff = 0;
   int64_t max_documents = 1;  // in a micro-batch
@@ -77,6 +82,16 @@ class Ops {
   virtual void attention_forward(Stream&, const AttentionForward&) = 0;
   virtual void attention_backward(Stream&, const AttentionBackward&) = 0;
   virtual void attention_cached(Stream&, const CachedAttention&) = 0;
+  virtual void short_conv_forward(Stream&, const ShortConvForward&) = 0;
+  virtual void short_conv_backward(Stream&, const ShortConvBackward&) = 0;
+  virtual void short_conv_cached(Stream&, const ShortConvCached&) = 0;
+  virtual void delta_gates_forward(Stream&, const DeltaGatesForward&) = 0;
+  virtual void delta_gates_backward(Stream&, const DeltaGatesBackward&) = 0;
+  virtual void delta_rule_forward(Stream&, const DeltaRuleForward&) = 0;
+  virtual void delta_rule_backward(Stream&, const DeltaRuleBackward&) = 0;
+  virtual void delta_rule_cached(Stream&, const DeltaRuleCached&) = 0;
+  virtual void gated_norm_forward(Stream&, const GatedNormForward&) = 0;
+  virtual void gated_norm_backward(Stream&, const GatedNormBackward&) = 0;
   virtual void dropout(Stream&, const Dropout&) = 0;
   virtual void dora_factors(Stream&, const DoraFactors&) = 0;
   virtual void scale_columns(Stream&, const ScaleColumns&) = 0;

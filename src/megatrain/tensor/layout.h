@@ -44,7 +44,7 @@ enum class TensorRole : uint8_t {
 
 // The initial values of a vector.
 enum class VectorInit : uint8_t {
-  by_role,             // norms multiply by one, the others are zero
+  by_role,  // norms multiply by one, the others are zero
   ones,
   log_of_uniform,  // logarithms of numbers between 0.01 and 16
 };
@@ -106,8 +106,8 @@ struct TensorSpec {
   DType master = DType::f32;  // what updates work on; equal to `dtype`: results are rounded to it
   bool trainable = true;      // false: frozen
   VectorInit init = VectorInit::by_role;
-  AdapterSpec adapter = {};   // only for the tensors of an adapter
-  bool exact = false;         // frozen, and `dtype` holds its values: the master's low bits are zero and not stored
+  AdapterSpec adapter = {};  // only for the tensors of an adapter
+  bool exact = false;        // frozen, and `dtype` holds its values: the master's low bits are zero and not stored
   WeightPacking packing = WeightPacking::none;  // for a frozen tensor: how its source stores it
   int64_t offset = 0;                           // elements from the start of the layer's weights; set by make_layout
   int64_t state_offset = -1;   // elements from the start of the gradient and moments, -1: frozen; set by make_layout

@@ -39,8 +39,8 @@ int64_t read_head_width(const ConfigReader& r, const char* key) {
   constexpr int64_t kStep = 16, kMost = 256;  // what the ops take
   const int64_t width = r.positive(key, 128);
   if (width % kStep != 0 || width > kMost)
-    fail_input(fmt::format("{}: '{}' is {}; supported are multiples of {} up to {}", r.where(), key, width, kStep,
-                           kMost));
+    fail_input(
+        fmt::format("{}: '{}' is {}; supported are multiples of {} up to {}", r.where(), key, width, kStep, kMost));
   return width;
 }
 
@@ -56,8 +56,8 @@ DeltaNetConfig read_delta_net(const ConfigReader& r, int64_t layers) {
     fail_input(fmt::format("{}: linear_num_value_heads {} is not a multiple of linear_num_key_heads {}", r.where(),
                            d.value_heads, d.key_heads));
   if (d.taps < 2 || d.taps > kMostConvTaps)
-    fail_input(fmt::format("{}: 'linear_conv_kernel_dim' is {}; supported are 2 to {}", r.where(), d.taps,
-                           kMostConvTaps));
+    fail_input(
+        fmt::format("{}: 'linear_conv_kernel_dim' is {}; supported are 2 to {}", r.where(), d.taps, kMostConvTaps));
   return d;
 }
 
@@ -96,19 +96,19 @@ Family::Preset qwen3_5_preset(const char* name, int64_t value_heads, const Prese
 
 Family qwen3_5_family() {
   constexpr double kEps = 1e-6, kTheta = 1e7;
-  return {.architecture = "Qwen3_5ForCausalLM",
-          .model_type = "qwen3_5_text",
-          // Those of the predicted further tokens (mtp) concern tensors that are not trained.
-          .fields = {"full_attention_interval", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
-                     "linear_value_head_dim", "linear_conv_kernel_dim", "attn_output_gate", "output_gate_type",
-                     "mamba_ssm_dtype", "partial_rotary_factor", "mtp_num_hidden_layers",
-                     "mtp_use_dedicated_embeddings"},
-          .read = read_qwen3_5,
-          .tensors = dense_tensors,
-          .phases = dense_phases,
-          .presets = {qwen3_5_preset("qwen3.5-4b", 32, {2560, 9216, 32, 16, 4, 248320, true, kEps, kTheta}),
-                      qwen3_5_preset("qwen3.5-9b", 32, {4096, 12288, 32, 16, 4, 248320, false, kEps, kTheta}),
-                      qwen3_5_preset("qwen3.6-27b", 48, {5120, 17408, 64, 24, 4, 248320, false, kEps, kTheta})}};
+  return {
+      .architecture = "Qwen3_5ForCausalLM",
+      .model_type = "qwen3_5_text",
+      // Those of the predicted further tokens (mtp) concern tensors that are not trained.
+      .fields = {"full_attention_interval", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
+                 "linear_value_head_dim", "linear_conv_kernel_dim", "attn_output_gate", "output_gate_type",
+                 "mamba_ssm_dtype", "partial_rotary_factor", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"},
+      .read = read_qwen3_5,
+      .tensors = dense_tensors,
+      .phases = dense_phases,
+      .presets = {qwen3_5_preset("qwen3.5-4b", 32, {2560, 9216, 32, 16, 4, 248320, true, kEps, kTheta}),
+                  qwen3_5_preset("qwen3.5-9b", 32, {4096, 12288, 32, 16, 4, 248320, false, kEps, kTheta}),
+                  qwen3_5_preset("qwen3.6-27b", 48, {5120, 17408, 64, 24, 4, 248320, false, kEps, kTheta})}};
 }
 
 }  // namespace megatrain

@@ -246,12 +246,11 @@ void Attention::out_backward(const Binding& at, const Call& call, const TokenRan
   o_.backward_weight(at, grad_y, gated(at, w, range));
   o_.backward_input(at, grad_y, grad_gated);
   if (!s_.gate) return;
-  at.ops.output_gate_backward(
-      at.stream, {.x = by_head(w.attended.slice_rows(range.begin, range.count), s_.head_dim),
-                  .gate = gates(w.raw_q.slice_rows(range.begin, range.count)),
-                  .grad_out = by_head(grad_gated, s_.head_dim),
-                  .grad_x = by_head(grad_attended, s_.head_dim),
-                  .grad_gate = gates(w.grad_raw_q.slice_rows(range.begin, range.count))});
+  at.ops.output_gate_backward(at.stream, {.x = by_head(w.attended.slice_rows(range.begin, range.count), s_.head_dim),
+                                          .gate = gates(w.raw_q.slice_rows(range.begin, range.count)),
+                                          .grad_out = by_head(grad_gated, s_.head_dim),
+                                          .grad_x = by_head(grad_attended, s_.head_dim),
+                                          .grad_gate = gates(w.grad_raw_q.slice_rows(range.begin, range.count))});
 }
 
 void Attention::mix_backward(const Binding& at, const Call& call) const {
@@ -317,16 +316,15 @@ std::unique_ptr<Mixer::Work> Attention::carve_decode(Carver& carver, int64_t tok
 
 void Attention::decode(const Binding& at, const Decode& a) const {
   const Work& w = static_cast<const Work&>(a.work);
-  const Qkv read = project(at, {.x = a.x,
-                                .raw_qkv = w.raw_qkv,
-                                .qkv = w.qkv,
-                                .raw_q = w.raw_q,
-                                .q = w.q,
-                                .q_inv_rms = w.q_inv_rms,
-                                .k_inv_rms = w.k_inv_rms,
-                                .turn = {.angles = a.tokens.angles,
-                                         .runs = {{0, a.tokens.tokens, false}},
-                                         .tables = a.tables}});
+  const Qkv read =
+      project(at, {.x = a.x,
+                   .raw_qkv = w.raw_qkv,
+                   .qkv = w.qkv,
+                   .raw_q = w.raw_q,
+                   .q = w.q,
+                   .q_inv_rms = w.q_inv_rms,
+                   .k_inv_rms = w.k_inv_rms,
+                   .turn = {.angles = a.tokens.angles, .runs = {{0, a.tokens.tokens, false}}, .tables = a.tables}});
   const int64_t rows = a.cache.sequences * a.cache.context;
   const auto cached = [&](int64_t at_byte) { return matrix(a.cache.bytes + at_byte, s_.dtype, rows, s_.kv_dim()); };
   at.ops.attention_cached(at.stream, {.shape = shape(a.tokens.tokens),

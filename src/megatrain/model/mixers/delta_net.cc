@@ -154,8 +154,7 @@ void DeltaNet::mix_backward(const Binding& at, const Call& call) const {
   const Heads read = heads(w.convolved), grad = heads(w.grad_convolved);
   const Parts parts = split(w.projected), grads = split(w.grad_projected);
   at.ops.short_conv_forward(
-      at.stream,
-      {.documents = documents, .x = parts.qkv, .weight = conv_.weight(at.weights), .out = w.convolved});
+      at.stream, {.documents = documents, .x = parts.qkv, .weight = conv_.weight(at.weights), .out = w.convolved});
   gate(at, w, w.projected);
   at.ops.delta_rule_backward(at.stream, {.shape = shape(tokens_),
                                          .documents = documents,

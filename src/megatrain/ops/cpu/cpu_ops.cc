@@ -32,6 +32,16 @@ class CpuOps final : public Ops {
   void attention_forward(Stream& s, const AttentionForward& a) override { run(s, cpu::attention_forward, a); }
   void attention_backward(Stream& s, const AttentionBackward& a) override { run(s, cpu::attention_backward, a); }
   void attention_cached(Stream& s, const CachedAttention& a) override { run(s, cpu::attention_cached, a); }
+  void short_conv_forward(Stream& s, const ShortConvForward& a) override { run(s, cpu::short_conv_forward, a); }
+  void short_conv_backward(Stream& s, const ShortConvBackward& a) override { run(s, cpu::short_conv_backward, a); }
+  void short_conv_cached(Stream& s, const ShortConvCached& a) override { run(s, cpu::short_conv_cached, a); }
+  void delta_gates_forward(Stream& s, const DeltaGatesForward& a) override { run(s, cpu::delta_gates_forward, a); }
+  void delta_gates_backward(Stream& s, const DeltaGatesBackward& a) override { run(s, cpu::delta_gates_backward, a); }
+  void delta_rule_forward(Stream& s, const DeltaRuleForward& a) override { run(s, cpu::delta_rule_forward, a); }
+  void delta_rule_backward(Stream& s, const DeltaRuleBackward& a) override { run(s, cpu::delta_rule_backward, a); }
+  void delta_rule_cached(Stream& s, const DeltaRuleCached& a) override { run(s, cpu::delta_rule_cached, a); }
+  void gated_norm_forward(Stream& s, const GatedNormForward& a) override { run(s, cpu::gated_norm_forward, a); }
+  void gated_norm_backward(Stream& s, const GatedNormBackward& a) override { run(s, cpu::gated_norm_backward, a); }
   void dropout(Stream& s, const Dropout& a) override { run(s, cpu::dropout, a); }
   void dora_factors(Stream& s, const DoraFactors& a) override { run(s, cpu::dora_factors, a); }
   void scale_columns(Stream& s, const ScaleColumns& a) override { run(s, cpu::scale_columns, a); }

@@ -26,6 +26,16 @@ void linear_backward_weight(const Context& context, const LinearBackwardWeight& 
 void attention_forward(const Context& context, const AttentionForward& args);
 void attention_backward(const Context& context, const AttentionBackward& args);
 void attention_cached(const Context& context, const CachedAttention& args);
+void short_conv_forward(const Context& context, const ShortConvForward& args);
+void short_conv_backward(const Context& context, const ShortConvBackward& args);
+void short_conv_cached(const Context& context, const ShortConvCached& args);
+void delta_gates_forward(const Context& context, const DeltaGatesForward& args);
+void delta_gates_backward(const Context& context, const DeltaGatesBackward& args);
+void delta_rule_forward(const Context& context, const DeltaRuleForward& args);
+void delta_rule_backward(const Context& context, const DeltaRuleBackward& args);
+void delta_rule_cached(const Context& context, const DeltaRuleCached& args);
+void gated_norm_forward(const Context& context, const GatedNormForward& args);
+void gated_norm_backward(const Context& context, const GatedNormBackward& args);
 void dropout(const Context& context, const Dropout& args);
 void dora_factors(const Context& context, const DoraFactors& args);
 void scale_columns(const Context& context, const ScaleColumns& args);

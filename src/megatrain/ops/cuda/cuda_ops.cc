@@ -92,6 +92,17 @@ class CudaOps final : public Ops {
 
   void attention_cached(Stream& stream, const CachedAttention& args) override { launch(args, native_stream(stream)); }
 
+  void short_conv_forward(Stream&, const ShortConvForward&) override { not_built("short_conv_forward"); }
+  void short_conv_backward(Stream&, const ShortConvBackward&) override { not_built("short_conv_backward"); }
+  void short_conv_cached(Stream&, const ShortConvCached&) override { not_built("short_conv_cached"); }
+  void delta_gates_forward(Stream&, const DeltaGatesForward&) override { not_built("delta_gates_forward"); }
+  void delta_gates_backward(Stream&, const DeltaGatesBackward&) override { not_built("delta_gates_backward"); }
+  void delta_rule_forward(Stream&, const DeltaRuleForward&) override { not_built("delta_rule_forward"); }
+  void delta_rule_backward(Stream&, const DeltaRuleBackward&) override { not_built("delta_rule_backward"); }
+  void delta_rule_cached(Stream&, const DeltaRuleCached&) override { not_built("delta_rule_cached"); }
+  void gated_norm_forward(Stream&, const GatedNormForward&) override { not_built("gated_norm_forward"); }
+  void gated_norm_backward(Stream&, const GatedNormBackward&) override { not_built("gated_norm_backward"); }
+
   void dropout(Stream& stream, const Dropout& args) override { launch(args, native_stream(stream)); }
   void dora_factors(Stream& stream, const DoraFactors& args) override { launch(args, native_stream(stream)); }
   void scale_columns(Stream& stream, const ScaleColumns& args) override { launch(args, native_stream(stream)); }
@@ -137,6 +148,10 @@ class CudaOps final : public Ops {
   void adamw(Stream& stream, const AdamWUpdate& args) override { launch(args, native_stream(stream)); }
 
  private:
+  [[noreturn]] static void not_built(const char* op) {
+    fail_internal(std::string("the op ") + op + " is not built for CUDA yet");
+  }
+
   Device& device_;
   Scratch scratch_;
   CudaLinear linear_;
