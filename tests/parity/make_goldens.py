@@ -348,7 +348,7 @@ def draw_weight(name, tensor_shape, case, config, rng):
         return draw_expert_weight(name, noise, case, config, rng)
     if ".linear_attn." in name and len(tensor_shape) == 1:
         if name.endswith("A_log"):
-            return np.log(0.1 + 0.6 * rng.random(tensor_shape))
+            return np.log(0.06 + 0.3 * rng.random(tensor_shape))
         return 1.0 + 0.15 * noise
     if name.endswith("conv1d.weight"):  # of one sign: no query and no key is nearly zero, which norms would enlarge
         return 0.5 + 0.15 * noise

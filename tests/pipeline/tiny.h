@@ -52,6 +52,8 @@ struct Shape {
   bool fp8_source = false;     // and the session knows it: frozen layers are packed; with files, they hold fp8
   int64_t hidden = 24;
   int64_t ff = 40;
+  int64_t vocab = 61;
+  std::string config_file = {};     // the model is that of this config.json, whatever the sizes above say
   std::optional<DType> files = {};  // the base is read from files with tensors of this type, where it may stay
   std::string base_place = "auto";  // memory.base
   // Answered between steps; the weights are copied to the device for it, as to a GPU.
@@ -59,8 +61,9 @@ struct Shape {
 };
 
 inline ModelConfig model_config(const Shape& shape) {
+  if (!shape.config_file.empty()) return parse_model_config(read_json(shape.config_file), shape.config_file);
   nlohmann::json config = {{"architectures", {"Qwen3ForCausalLM"}},
-                           {"vocab_size", 61},
+                           {"vocab_size", shape.vocab},
                            {"hidden_size", shape.hidden},
                            {"intermediate_size", shape.ff},
                            {"num_hidden_layers", shape.layers},
@@ -167,6 +170,7 @@ inline TrainConfig train_config(const Shape& shape, const std::string& device) {
 inline Batch make_batch(const Shape& shape, int64_t step) {
   Batch batch;
   const int64_t tokens = shape.sequences / shape.micro_batches * shape.seq_len;
+  const auto vocab = static_cast<uint64_t>(shape.vocab);
   for (int64_t m = 0; m < shape.micro_batches; ++m) {
     MicroBatch micro;
     int64_t position = 0, length = 0;
@@ -178,9 +182,9 @@ inline Batch make_batch(const Shape& shape, int64_t step) {
         micro.document_begin.push_back(static_cast<int32_t>(t));
       }
       const bool trained = random_below(5, 2, index, 4) != 0;
-      micro.tokens.push_back(static_cast<int32_t>(random_below(5, 3, index, 61)));
+      micro.tokens.push_back(static_cast<int32_t>(random_below(5, 3, index, vocab)));
       micro.positions.push_back(static_cast<int32_t>(position++));
-      micro.labels.push_back(trained ? static_cast<int32_t>(random_below(5, 4, index, 61)) : kIgnoreLabel);
+      micro.labels.push_back(trained ? static_cast<int32_t>(random_below(5, 4, index, vocab)) : kIgnoreLabel);
       micro.longest = std::max(micro.longest, position);
       micro.trained += trained;
     }

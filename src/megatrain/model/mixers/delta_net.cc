@@ -18,6 +18,14 @@ struct DeltaNet::Work final : Mixer::Work {
   View grad_projected;  // as projected
 };
 
+DeltaRuleShape delta_rule_shape(const DeltaNetConfig& c, int64_t tokens) {
+  return {.tokens = tokens,
+          .key_heads = c.key_heads,
+          .value_heads = c.value_heads,
+          .key_dim = c.key_dim,
+          .value_dim = c.value_dim};
+}
+
 DeltaNet::DeltaNet(const DeltaNetConfig& config, float norm_eps, DType dtype, int64_t tokens, const LinearTensors& from)
     : c_(config),
       eps_(norm_eps),
@@ -74,14 +82,6 @@ DeltaNet::Heads DeltaNet::heads(const View& convolved) const {
           .v = convolved.slice_cols(2 * key_width(), value_width())};
 }
 
-DeltaRuleShape DeltaNet::shape(int64_t tokens) const {
-  return {.tokens = tokens,
-          .key_heads = c_.key_heads,
-          .value_heads = c_.value_heads,
-          .key_dim = c_.key_dim,
-          .value_dim = c_.value_dim};
-}
-
 void DeltaNet::in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const {
   const Work& w = static_cast<const Work&>(call.work);
   in_.forward(at, x, {}, w.projected.slice_rows(range.begin, range.count));
@@ -105,7 +105,7 @@ void DeltaNet::mix(const Binding& at, const Call& call) const {
                                         .weight = conv_.weight(at.weights),
                                         .out = w.convolved});
   gate(at, w, w.projected);
-  at.ops.delta_rule_forward(at.stream, {.shape = shape(tokens_),
+  at.ops.delta_rule_forward(at.stream, {.shape = delta_rule_shape(c_, tokens_),
                                         .documents = call.micro_batch.documents,
                                         .q = read.q,
                                         .k = read.k,
@@ -156,7 +156,7 @@ void DeltaNet::mix_backward(const Binding& at, const Call& call) const {
   at.ops.short_conv_forward(
       at.stream, {.documents = documents, .x = parts.qkv, .weight = conv_.weight(at.weights), .out = w.convolved});
   gate(at, w, w.projected);
-  at.ops.delta_rule_backward(at.stream, {.shape = shape(tokens_),
+  at.ops.delta_rule_backward(at.stream, {.shape = delta_rule_shape(c_, tokens_),
                                          .documents = documents,
                                          .q = read.q,
                                          .k = read.k,
@@ -228,7 +228,7 @@ void DeltaNet::decode(const Binding& at, const Decode& a) const {
                                                         sequences * (c_.taps - 1), conv_width()),
                                        .out = w.convolved});
   gate(at, w, w.projected);
-  at.ops.delta_rule_cached(at.stream, {.shape = shape(a.tokens.tokens),
+  at.ops.delta_rule_cached(at.stream, {.shape = delta_rule_shape(c_, a.tokens.tokens),
                                        .sequences = a.tokens.sequences,
                                        .positions = a.tokens.positions,
                                        .q = read.q,

@@ -32,6 +32,9 @@ struct DeltaOperand {
   };
 };
 
+// Sizes of a model without delta nets are zero.
+DeltaRuleShape delta_rule_shape(const DeltaNetConfig& config, int64_t tokens);
+
 class DeltaNet final : public Mixer {
  public:
   // `tokens`: T of a micro-batch.
@@ -73,7 +76,6 @@ class DeltaNet final : public Mixer {
   int64_t value_width() const { return c_.value_heads * c_.value_dim; }
   int64_t conv_width() const { return 2 * key_width() + value_width(); }
   int64_t state_bytes(int64_t sequences) const;
-  DeltaRuleShape shape(int64_t tokens) const;
   void gate(const Binding& at, const Work& work, const View& projected) const;
   View normed(const Binding& at, const Work& work, const TokenRange& range) const;
 
