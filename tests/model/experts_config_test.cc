@@ -10,6 +10,7 @@
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/presets.h"
+#include "megatrain/tensor/block_operand.h"
 #include "tests/support/fixtures.h"
 
 namespace megatrain {
@@ -408,9 +409,9 @@ TEST(Experts, FirstRecordHasAttentionNormsAndRouterAlone) {
   const LayerLayout experts = model_layouts(parse(gpt_oss()))[2];
   std::vector<int> operands;
   for (size_t i = 0; i < 6; ++i) operands.push_back(experts.tensors[i].operand);
-  using At = ExpertOperand;
-  EXPECT_EQ(operands,
-            (std::vector<int>{At::gate_up, At::gate_up, At::gate_up_bias, At::gate_up_bias, At::down, At::down_bias}));
+  using At = BlockOperand;
+  EXPECT_EQ(operands, (std::vector<int>{At::expert_gate_up, At::expert_gate_up, At::expert_gate_up_bias,
+                                        At::expert_gate_up_bias, At::expert_down, At::expert_down_bias}));
 }
 
 TEST(Experts, PatternsFreezeThemOrTheRouter) {

@@ -8,6 +8,7 @@
 #include "megatrain/model/channels/experts.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/trained/adapter.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 
@@ -69,15 +70,15 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
                        .operand = operand,
                        .stored = as});
   };
-  using At = ExpertOperand;
+  using At = BlockOperand;
   const Stored gate = stored(".gate_up_proj", 2 * ff, 0, 2, true), up = stored(".gate_up_proj", 2 * ff, 1, 2, true);
-  weight(At::gate_up, names.gate, ff, c.hidden, gate, parameter(".gate_up_proj", 2 * ff, 0, gate));
-  weight(At::gate_up, names.up, ff, c.hidden, up, parameter(".gate_up_proj", 2 * ff, ff, up));
-  bias(At::gate_up_bias, names.gate, ff, stored(".gate_up_proj_bias", 2 * ff, 0, 2, false));
-  bias(At::gate_up_bias, names.up, ff, stored(".gate_up_proj_bias", 2 * ff, 1, 2, false));
+  weight(At::expert_gate_up, names.gate, ff, c.hidden, gate, parameter(".gate_up_proj", 2 * ff, 0, gate));
+  weight(At::expert_gate_up, names.up, ff, c.hidden, up, parameter(".gate_up_proj", 2 * ff, ff, up));
+  bias(At::expert_gate_up_bias, names.gate, ff, stored(".gate_up_proj_bias", 2 * ff, 0, 2, false));
+  bias(At::expert_gate_up_bias, names.up, ff, stored(".gate_up_proj_bias", 2 * ff, 1, 2, false));
   const Stored down = stored(".down_proj", c.hidden, 0, 1, true);
-  weight(At::down, names.down, c.hidden, ff, down, parameter(".down_proj", c.hidden, 0, down));
-  bias(At::down_bias, names.down, c.hidden, stored(".down_proj_bias", c.hidden, 0, 1, false));
+  weight(At::expert_down, names.down, c.hidden, ff, down, parameter(".down_proj", c.hidden, 0, down));
+  bias(At::expert_down_bias, names.down, c.hidden, stored(".down_proj_bias", c.hidden, 0, 1, false));
   return tensors;
 }
 

@@ -1,4 +1,4 @@
-// The operand numbers of the tensors in a block's first record.
+// The operand numbers of the tensors in a block's records.
 #pragma once
 
 namespace megatrain {
@@ -22,8 +22,17 @@ struct BlockOperand {
     sinks,         // (heads)
     router,        // (E, H)
     router_bias,   // (E)
-    first_free,    // other kinds of mixers and channels number their operands from here
+
+    // The same for every expert. They are in records of experts.
+    expert_gate_up,       // (2F, H) gate, then up
+    expert_gate_up_bias,  // (2F)
+    expert_down,          // (H, F)
+    expert_down_bias,     // (H)
+
+    first_free,  // other kinds of mixers and channels number their operands from here
   };
+
+  static constexpr bool is_of_expert(int operand) { return operand >= expert_gate_up && operand <= expert_down_bias; }
 };
 
 }  // namespace megatrain

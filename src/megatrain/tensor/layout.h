@@ -31,6 +31,7 @@ inline constexpr int64_t kTensorAlign = 128;  // elements
 // have roles of their own: no file of the model has them.
 enum class TensorRole : uint8_t {
   matrix,
+  filter,  // of a convolution: like a matrix, but no matmul multiplies by it, so it has no adapter
   embedding,
   norm,
   bias,
