@@ -51,8 +51,10 @@ class Placer {
   void operator()(Dropout& a) { place(a.x, a.out); }
   void operator()(DoraFactors& a) { place(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }
   void operator()(ScaleColumns& a) { place(a.x, a.factors, a.times, a.bias, a.residual, a.out); }
-  void operator()(GatedForward& a) { place(a.gate_up, a.out); }
-  void operator()(GatedBackward& a) { place(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  void operator()(GatedForward& a) { place(a.gate_up, a.row_gate, a.out); }
+  void operator()(GatedBackward& a) {
+    place(a.gate_up, a.row_gate, a.grad_out, a.grad_gate_up, a.grad_row_gate, a.out);
+  }
   void operator()(Route& a) {
     place(a.logits, a.choice_bias);
     a.experts = numbers(a.logits.rows * a.choices);

@@ -17,6 +17,7 @@ struct BlockOperand {
     gate_up_bias,  // (2F)
     down,          // (H, F)
     down_bias,     // (H)
+    row_gate,      // (1, H) of a shared expert
     o_norm,        // (H) after the mixers
     down_norm,     // (H) after the channels
     sinks,         // (heads)

@@ -196,7 +196,7 @@ void Experts::recompute_output(const Binding&, const Call&, const View&, const V
 void Experts::backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
                        bool /*output_made*/, bool add) const {
   const Work& w = static_cast<const Work&>(call.work);
-  ensure(!add, "experts are the first of a block's channels");
+  ensure(!add, "experts are the last of a block's channels");
   if (!in_parts()) backward_own(call, 0, x, grad_y, grad_x);
   at.ops.route_backward(at.stream, {.logits = w.routing.logits,
                                     .score = c_.score,
