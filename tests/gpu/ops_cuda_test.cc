@@ -104,6 +104,7 @@ TEST(CudaOps, AlignedShapesAgreeWithTheCpu) {
     check(GatedCase{dtype, 9, 2304, true});
     check(GatedCase{dtype, 9, 2304, true, Activation::gelu_tanh});
     check(OutputGateCase{dtype, 90, 256, true});
+    check(GatedCase{dtype, 9, 2304, true, Activation::silu, true});
     check(EmbeddingCase{dtype, 20, 90, 1536, 39.25f});
     check(RmsNormCase{dtype, 40, 3584, 1, 8, true, true, false, 1.0f, true});
     check(RmsNormCase{dtype, 20, 128, 28, 16, false, false, true, 1.0f});

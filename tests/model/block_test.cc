@@ -10,6 +10,7 @@
 #include "megatrain/model/channels/mlp.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/trained/adapter.h"
 #include "tests/support/recurrent_mixer.h"
 #include "tests/model/run_layer.h"
 #include "tests/support/places.h"
@@ -141,6 +142,57 @@ TEST(RecurrentMixer, IsALoopInFloat64) {
     for (int64_t e = 0; e < tensor.elements(); ++e) {
       const size_t at = static_cast<size_t>(tensor.state_offset + e), weight = static_cast<size_t>(tensor.offset + e);
       EXPECT_NEAR(run.grads[0][at] - run.first[0][at], weight_slopes[weight], 2e-4) << tensor.name << " " << e;
+    }
+  }
+}
+
+TEST(RecurrentMixer, HasAdaptersOnItsMatmulsAndNoneOnItsFilter) {
+  const AdapterRules rules{.rank = 2, .alpha = 3};
+  Layer layer;
+  layer.records = {in_fp32(toy::recurrent_tensors("toy", kHidden, kWidth)),
+                   in_fp32(adapter_tensors(rules, toy::recurrent_tensors("toy", kHidden, kWidth)))};
+  const LayerLayout& record = layer.records[0];
+  const LayerLayout* adapters = adapters_among(layer.records);
+  ASSERT_EQ(adapters, &layer.records[1]);
+  EXPECT_EQ(adapted_modules({adapters}), (std::set<std::string>{"toy.in", "toy.out"}));
+  const LinearTensors from(record, adapters);
+  Block::Mixers mixers;
+  mixers.push_back(std::make_unique<toy::Recurrent>(kRecurrent, from));
+  layer.phases.push_back(std::make_unique<Block>(shape_of(7), from, std::move(mixers), Block::Channels{}));
+  const LayerRun run = run_layer(layer, {});
+
+  const InDouble reference(record);
+  const std::vector<double> x = widened(run.x), base = widened(run.weights[0]);
+  std::vector<double> halves = widened(run.weights[1]);
+  AdapterIndex index;
+  index.add(*adapters);
+  const auto y = [&] {
+    std::vector<double> merged = base;
+    for (const TensorSpec& tensor : record.tensors) {
+      const AdapterPair pair = index.of(tensor);
+      for (int64_t e = 0; pair.a && e < tensor.elements(); ++e) {
+        double sum = 0;
+        for (int64_t r = 0; r < rules.rank; ++r)
+          sum += halves[static_cast<size_t>(pair.b->offset + e / tensor.cols * rules.rank + r)] *
+                 halves[static_cast<size_t>(pair.a->offset + r * tensor.cols + e % tensor.cols)];
+        merged[static_cast<size_t>(tensor.offset + e)] += rules.alpha / static_cast<double>(rules.rank) * sum;
+      }
+    }
+    return reference.y(merged, x);
+  };
+  expect_near(run.y, y(), 1e-5);
+  constexpr double kStep = 1e-4;
+  for (const TensorSpec& half : adapters->tensors) {
+    for (int64_t e = 0; e < half.elements(); ++e) {
+      double& value = halves[static_cast<size_t>(half.offset + e)];
+      const double before = value;
+      value = before + kStep;
+      const double above = dot(y(), run.grad_y);
+      value = before - kStep;
+      const double slope = (above - dot(y(), run.grad_y)) / (2 * kStep);
+      value = before;
+      const size_t at = static_cast<size_t>(half.state_offset + e);
+      EXPECT_NEAR(run.grads[1][at] - run.first[1][at], slope, 2e-4) << half.name << " " << e;
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/presets.h"
+#include "megatrain/tensor/block_operand.h"
 #include "tests/support/fixtures.h"
 
 namespace megatrain {
@@ -284,9 +285,49 @@ TEST(Experts, RefusesWhatItCannotObey) {
   refused(gpt_oss(), {{"quantization_config", {{"quant_method", "mxfp4"}, {"group", 16}}}}, {"group"});
 }
 
+// As transformers 5 writes it.
+json qwen2_moe() {
+  return {{"architectures", {"Qwen2MoeForCausalLM"}},
+          {"model_type", "qwen2_moe"},
+          {"vocab_size", 64},
+          {"hidden_size", 16},
+          {"intermediate_size", 24},
+          {"num_hidden_layers", 2},
+          {"num_attention_heads", 4},
+          {"num_key_value_heads", 2},
+          {"max_position_embeddings", 128},
+          {"num_experts", 5},
+          {"num_experts_per_tok", 2},
+          {"moe_intermediate_size", 6},
+          {"shared_expert_intermediate_size", 20},
+          {"norm_topk_prob", false},
+          {"mlp_only_layers", json::array()},
+          {"use_sliding_window", false},
+          {"sliding_window", 0},
+          {"max_window_layers", 28},
+          {"layer_types", {"full_attention", "full_attention"}}};
+}
+
+TEST(Experts, ASharedExpertIsAnMlpOfItsOwnWidthWithAGateInTheFirstRecord) {
+  const ModelConfig c = parse(qwen2_moe());
+  EXPECT_EQ(c.experts.shared_ff, 20);
+  EXPECT_TRUE(c.experts.shared_gate);
+  EXPECT_TRUE(c.qkv_bias);
+  const LayerLayout first = model_layouts(c)[1];
+  std::map<std::string, std::pair<int64_t, int64_t>> shapes;
+  for (const TensorSpec& tensor : first.tensors) shapes[tensor.name] = {tensor.rows, tensor.cols};
+  EXPECT_EQ(shapes.at("model.layers.0.mlp.shared_expert.gate_proj.weight"), std::pair(int64_t{20}, int64_t{16}));
+  EXPECT_EQ(shapes.at("model.layers.0.mlp.shared_expert.down_proj.weight"), std::pair(int64_t{16}, int64_t{20}));
+  EXPECT_EQ(shapes.at("model.layers.0.mlp.shared_expert_gate.weight"), std::pair(int64_t{1}, int64_t{16}));
+  refused(qwen2_moe(), {{"shared_expert_intermediate_size", 0}}, {"shared_expert_intermediate_size"});
+  refused(qwen2_moe(), {{"use_sliding_window", true}}, {"use_sliding_window", "Qwen2MoeForCausalLM"});
+  refused(qwen2_moe(), {{"layer_types", {"full_attention", "sliding_attention"}}}, {"layer_types"});
+  refused(qwen2_moe(), {{"attention_bias", true}}, {"attention_bias"});
+}
+
 TEST(Experts, OtherArchitecturesAreRefusedWithTheReason) {
   refused(mixtral(), {{"architectures", {"DeepseekV3ForCausalLM"}}}, {"DeepseekV3ForCausalLM", "MLA", "supported are"});
-  refused(mixtral(), {{"architectures", {"Qwen2MoeForCausalLM"}}}, {"Qwen2MoeForCausalLM", "every token"});
+  refused(mixtral(), {{"architectures", {"Ernie4_5_MoeForCausalLM"}}}, {"Ernie4_5_MoeForCausalLM", "every token"});
 }
 
 TEST(Experts, PresetsHaveThePublishedParameters) {
@@ -408,9 +449,9 @@ TEST(Experts, FirstRecordHasAttentionNormsAndRouterAlone) {
   const LayerLayout experts = model_layouts(parse(gpt_oss()))[2];
   std::vector<int> operands;
   for (size_t i = 0; i < 6; ++i) operands.push_back(experts.tensors[i].operand);
-  using At = ExpertOperand;
-  EXPECT_EQ(operands,
-            (std::vector<int>{At::gate_up, At::gate_up, At::gate_up_bias, At::gate_up_bias, At::down, At::down_bias}));
+  using At = BlockOperand;
+  EXPECT_EQ(operands, (std::vector<int>{At::expert_gate_up, At::expert_gate_up, At::expert_gate_up_bias,
+                                        At::expert_gate_up_bias, At::expert_down, At::expert_down_bias}));
 }
 
 TEST(Experts, PatternsFreezeThemOrTheRouter) {

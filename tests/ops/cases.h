@@ -77,6 +77,7 @@ struct GatedCase {
   int64_t rows, size;
   bool in_place = false;  // grad_gate_up is gate_up
   Activation activation = Activation::silu;
+  bool row_gate = false;
 };
 
 // Gates of single outputs, in a matrix whose rows also hold what they do not read.
@@ -256,6 +257,10 @@ inline const std::vector<GatedCase> kGatedCases = {
     {DType::f32, 3, 5, true, Activation::gelu_sigmoid},
     {DType::f32, 20, 1300, false, Activation::gelu_sigmoid},
     {DType::bf16, 40, 777, true, Activation::gelu_sigmoid},
+    {DType::f32, 1, 1, false, Activation::silu, true},
+    {DType::f32, 7, 5, true, Activation::silu, true},
+    {DType::f32, 20, 1300, false, Activation::gelu_tanh, true},
+    {DType::bf16, 40, 777, true, Activation::silu, true},
 };
 
 inline const std::vector<OutputGateCase> kOutputGateCases = {
@@ -422,7 +427,7 @@ inline std::string name_of(Activation activation) {
 }
 inline std::string name_of(const GatedCase& c) {
   return name_of(c.activation) + " " + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) +
-         flags({{c.in_place, "in-place"}});
+         flags({{c.in_place, "in-place"}, {c.row_gate, "row gates"}});
 }
 inline std::string name_of(const OutputGateCase& c) {
   return std::string("output-gate ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) +

@@ -129,7 +129,8 @@ inline Values reference(const GatedCase& c, const Values& in) {
   for (int64_t t = 0; t < c.rows; ++t) {
     for (int64_t i = 0; i < c.size; ++i) {
       const double gate = gate_up[t * 2 * c.size + i], up = gate_up[(t * 2 + 1) * c.size + i];
-      out[t * c.size + i] = activated(c.activation, gate) * up;
+      const double factor = c.row_gate ? 1 / (1 + std::exp(-in.at("row_gate")[t])) : 1;
+      out[t * c.size + i] = activated(c.activation, gate) * up * factor;
     }
   }
   return {{"out", out}};

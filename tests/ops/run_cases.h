@@ -393,25 +393,32 @@ inline OpRun run(Harness& h, const GatedCase& c, uint64_t seed) {
   OpRun r;
   r.in["gate_up"] = h.random(c.rows * 2 * c.size, c.dtype, 3.0);
   r.in["grad_out"] = h.random(c.rows * c.size, c.dtype);
+  if (c.row_gate) r.in["row_gate"] = h.random(c.rows, c.dtype, 2.0);
   const Tensor gate_up = h.filled(c.dtype, c.rows, 2 * c.size, r.in["gate_up"]);
+  const Tensor row_gate = c.row_gate ? h.filled(c.dtype, c.rows, 1, r.in["row_gate"]) : Tensor{};
+  const Tensor grad_row_gate = c.row_gate ? h.poisoned(c.dtype, c.rows, 1) : Tensor{};
   const Tensor grad_out = h.filled(c.dtype, c.rows, c.size, r.in["grad_out"]);
   const Tensor out = h.poisoned(c.dtype, c.rows, c.size);
   const Tensor apart = h.poisoned(c.dtype, c.rows, 2 * c.size);
   const Tensor& grad = c.in_place ? gate_up : apart;
   h.launch(r.seconds["forward"], [&] {
-    h.ops.gated_forward(h.stream, {.gate_up = gate_up.view, .out = out.view, .activation = c.activation});
+    h.ops.gated_forward(
+        h.stream, {.gate_up = gate_up.view, .row_gate = row_gate.view, .out = out.view, .activation = c.activation});
   });
   const Tensor repeated = h.poisoned(c.dtype, c.rows, c.size);
   h.launch(r.seconds["backward"], [&] {
     h.ops.gated_backward(h.stream, {.gate_up = gate_up.view,
+                                    .row_gate = row_gate.view,
                                     .grad_out = grad_out.view,
                                     .grad_gate_up = grad.view,
+                                    .grad_row_gate = grad_row_gate.view,
                                     .out = repeated.view,
                                     .activation = c.activation});
   });
   r.out["out"] = h.read(out);
   EXPECT_EQ(h.read(repeated), r.out["out"]) << "backward repeats the forward's output bit for bit";
   r.out["grad_gate_up"] = h.read(grad);
+  if (c.row_gate) r.out["grad_row_gate"] = h.read(grad_row_gate);
   return r;
 }
 

@@ -77,8 +77,8 @@ COMMON = {"hidden_act": "silu", "initializer_range": 0.02, "use_cache": True, "a
           "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2, "max_position_embeddings": 128}
 ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
                 "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
-                "qwen3_moe": "Qwen3MoeForCausalLM", "mixtral": "MixtralForCausalLM", "gpt_oss": "GptOssForCausalLM",
-                "granite": "GraniteForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM"}
+                "qwen3_moe": "Qwen3MoeForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "mixtral": "MixtralForCausalLM",
+                "gpt_oss": "GptOssForCausalLM", "granite": "GraniteForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM"}
 
 
 def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
@@ -256,6 +256,18 @@ CASES = [
                norm_topk_prob=False, mlp_only_layers=[1], rope_theta=10000.0, output_router_logits=True,
                router_aux_loss_coef=0.4),
          seq_len=24, batch=4, aux_loss=0.4),
+    Case("qwen2_moe", "Qwen2-MoE: top 2 of 5, not normalised, a gated shared expert, GQA 2", "qwen2_moe",
+         shape(16, 2, 1, 24, 48, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=6,
+               shared_expert_intermediate_size=20, norm_topk_prob=False, decoder_sparse_step=1, rope_theta=10000.0,
+               use_sliding_window=False, sliding_window=32768, max_window_layers=2, output_router_logits=False,
+               router_aux_loss_coef=0.001),
+         seq_len=32, batch=8, clip=0.5),
+    Case("qwen2_moe_packed", "Qwen2-MoE: top 3 of 5, normalised, a shared expert as narrow as the others, a dense layer, "
+         "the loss that balances, no qkv_bias, packed", "qwen2_moe",
+         shape(16, 4, 2, 10, 32, layers=3, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=8,
+               shared_expert_intermediate_size=8, norm_topk_prob=True, mlp_only_layers=[1], qkv_bias=False,
+               output_router_logits=False, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+         seq_len=32, batch=4, documents=True, labels=True, saved_config=True, aux_loss=0.3),
     Case("mixtral", "Mixtral: top 2 of 4, every head its own key, shuffled order", "mixtral",
          shape(32, 4, 4, 20, 64, eps=1e-5, num_local_experts=4, num_experts_per_tok=2, rope_theta=1000000.0,
                sliding_window=None, output_router_logits=False, router_aux_loss_coef=0.02),
@@ -367,13 +379,17 @@ def draw_weight(name, tensor_shape, case, config, rng):
     return gain / math.sqrt(tensor_shape[1]) * noise
 
 
-EXPERT_FAMILIES = ("qwen3_moe", "mixtral", "gpt_oss")
+EXPERT_FAMILIES = ("qwen2_moe", "qwen3_moe", "mixtral", "gpt_oss")
+
+
+def experts_of(config):
+    return next(getattr(config, key) for key in ("num_local_experts", "num_experts") if hasattr(config, key))
 
 
 def draw_expert_weight(name, noise, case, config, rng):
     """The first elements of a token's embedding order the experts, and the layers add little to them: what a router
     chooses then does not hang on rounding, which would make bfloat16 runs take other experts."""
-    experts = config.num_local_experts
+    experts = experts_of(config)
     if name.endswith("norm.weight"):
         return 1.0 + 0.05 * noise
     if name.endswith("embed_tokens.weight"):
@@ -691,7 +707,7 @@ def router_losses(case, model, routed):
     counts = torch.cat([mask for mask, _ in routed])
     layers = tuple(torch.cat(parts) for parts in zip(*(logits for _, logits in routed)))
     module = sys.modules[type(model).__module__]
-    aux = module.load_balancing_loss_func(layers, model.config.num_local_experts, model.config.num_experts_per_tok,
+    aux = module.load_balancing_loss_func(layers, experts_of(model.config), model.config.num_experts_per_tok,
                                           counts.to(torch.int64)[None])
     z = torch.cat([torch.logsumexp(logits[counts].float(), dim=-1) ** 2 for logits in layers]).mean()
     (case.aux_loss * aux + case.z_loss * z).backward()

@@ -16,13 +16,16 @@ namespace megatrain::tiny {
 
 inline std::vector<Shape> expert_shapes() {
   // In the first, attention is small beside the experts, so it has a ring of slots of its own.
-  return {Shape{.layers = 4, .experts = 12}, Shape{.layers = 3, .clip = false, .precision = "fp32", .experts = 5},
+  return {Shape{.layers = 4, .experts = 12},
+          Shape{.layers = 3, .clip = false, .precision = "fp32", .experts = 5},
           Shape{.layers = 3,
                 .freezing = {.freeze = {"*.experts.[2-4].*", "*.mlp.gate.weight"}},
                 .moments = "int8",
                 .experts = 8},
           Shape{.layers = 4, .precision = "fp32", .experts = 8, .aux_loss = 0.2, .z_loss = 0.01},
-          Shape{.layers = 3, .clip = false, .experts = 5, .z_loss = 0.02}};
+          Shape{.layers = 3, .clip = false, .experts = 5, .z_loss = 0.02},
+          Shape{.layers = 4, .experts = 6, .shared_expert = true},
+          Shape{.layers = 3, .precision = "fp32", .experts = 5, .shared_expert = true, .aux_loss = 0.2}};
 }
 
 // Trains `steps` steps under `plans` random plans, each with a random number of experts per record, and under the

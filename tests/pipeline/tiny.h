@@ -42,7 +42,8 @@ struct Shape {
   int64_t experts = 0;         // in every layer but the second; each token uses 3
   bool experts_below = false;  // in the second layer too
   int64_t experts_per_record = 0;
-  double aux_loss = 0;  // coefficients of the router losses
+  bool shared_expert = false;  // beside the experts, with a gate
+  double aux_loss = 0;         // coefficients of the router losses
   double z_loss = 0;
   bool rounded = false;        // the initial weights are representable in bf16
   bool bf16_source = false;    // and the session knows it: frozen tensors have no low bits
@@ -82,6 +83,10 @@ inline ModelConfig model_config(const Shape& shape) {
                    {"moe_intermediate_size", 16},
                    {"norm_topk_prob", true},
                    {"mlp_only_layers", shape.experts_below ? nlohmann::json::array() : nlohmann::json{1}}});
+  }
+  if (shape.shared_expert) {
+    config.erase("attention_bias");
+    config.update({{"architectures", {"Qwen2MoeForCausalLM"}}, {"shared_expert_intermediate_size", 20}});
   }
   return parse_model_config(config, "the tiny model");
 }

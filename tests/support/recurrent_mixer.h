@@ -43,7 +43,7 @@ inline std::vector<TensorSpec> recurrent_tensors(const std::string& name, int64_
            .role = TensorRole::norm,
            .operand = BlockOperand::input_norm},
           {.name = name + ".in.weight", .rows = 3 * width, .cols = hidden, .operand = At::in},
-          {.name = name + ".conv.weight", .rows = width, .cols = 3, .operand = At::conv},
+          {.name = name + ".conv.weight", .rows = width, .cols = 3, .role = TensorRole::filter, .operand = At::conv},
           {.name = name + ".decay", .rows = 1, .cols = width, .role = TensorRole::bias, .operand = At::decay},
           {.name = name + ".out.weight", .rows = hidden, .cols = width, .operand = At::out}};
 }
@@ -70,17 +70,17 @@ class Recurrent final : public Mixer {
     double dropout = 0;
     uint64_t layer = 0;  // distinguishes the random numbers of layers
   };
-  Recurrent(const Shape& shape, const LayerLayout& record, const LayerLayout* own = nullptr)
+  Recurrent(const Shape& shape, const LinearTensors& from, const LayerLayout* own = nullptr)
       : dtype_(shape.dtype),
         tokens_(shape.tokens),
         every_(shape.every),
         dropout_(shape.dropout),
         layer_(shape.layer),
         has_own_(own != nullptr),
-        in_(record, RecurrentOperand::in),
-        out_(record, RecurrentOperand::out),
-        conv_(find_operand(own ? *own : record, RecurrentOperand::conv)),
-        decay_(find_operand(own ? *own : record, RecurrentOperand::decay)) {}
+        in_(from, RecurrentOperand::in),
+        out_(from, RecurrentOperand::out),
+        conv_(find_operand(own ? *own : from.record, RecurrentOperand::conv)),
+        decay_(find_operand(own ? *own : from.record, RecurrentOperand::decay)) {}
 
   bool has_own_record() const override { return has_own_; }
 

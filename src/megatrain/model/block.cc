@@ -20,6 +20,7 @@ struct Block::Work {
   Chunked channel_normed;    // (H) norm(h)
   Chunked channel_inv_rms;   // (1) fp32
   Chunked channeled;         // (H) the channels' outputs, only if a post-norm follows
+  View before_last;          // (T, H) h and all channels but the last, only if that one runs in parts of its own
   Chunked behind_inv_rms;    // (1) fp32
   View grad_behind;          // (C, H) gradient of a branch's output before its post-norm
   View grad_normed;          // (C, H)
@@ -61,8 +62,8 @@ Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, 
          "one mixer of a block shares, and one reads");
   ensure((mixers_.empty() || mixer_norm_.exists()) && (channels_.empty() || channel_norm_.exists()),
          "each branch has its norm");
-  ensure(channel_records_ == 0 || channels_.size() == 1,
-         "a channel with records of its own is the only one of its block");
+  ensure(channel_records_ == 0 || channels_.back()->own_records() == channel_records_,
+         "a channel with records of its own is the last of its block");
   ensure(channel_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
   make_levels();
 }
@@ -216,7 +217,8 @@ Block::Work Block::carve(const Level& level, const Space& space) const {
       w.behind_inv_rms = space.chunked(everything, DType::f32, 1, all);
     }
     for (size_t i = 0; i < channels_.size(); ++i)
-      w.channels.push_back(channels_[i]->carve(space.with(level.channels[i])));
+      w.channels.push_back(channels_[i]->carve((all ? space.in_one_range() : space).with(level.channels[i])));
+    if (in_parts() && channels_.size() > 1) w.before_last = space.made.view(s_.dtype, s_.tokens, s_.hidden);
     const bool shared = !in_parts() && (!all || s_.chunk == s_.tokens);
     w.channel_grad_normed = shared ? w.grad_normed : space.made.view(s_.dtype, s_.tokens, s_.hidden);
   }
@@ -378,7 +380,7 @@ void Block::sum_mixers(const Pass& p, const TokenRange& range, const View& h) co
 // From h to y. With several parts, the last part completes y.
 void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, bool repeated) const {
   const View h = h_of(p, range, y), normed = p.work.channel_normed.at(range);
-  const View part = in_parts() ? View{} : y.slice_rows(range.begin, range.count);
+  const View part = in_parts() ? p.work.before_last : y.slice_rows(range.begin, range.count);
   const bool behind = behind_channels_.exists();
   const View sum = behind ? p.work.channeled.at(range) : part;
   bool reads = !repeated;
@@ -397,7 +399,9 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
   const Pass p = begin(ops, stream, a);
   const TokenRange all{0, s_.tokens};
   if (a.part > 0) {
-    channels_[0]->forward_own(p.channel(0, all), a.part - 1, p.work.channel_normed.view, p.work.h.view, a.y);
+    const size_t last = channels_.size() - 1;
+    channels_[last]->forward_own(p.channel(last, all), a.part - 1, p.work.channel_normed.view,
+                                 last > 0 ? p.work.before_last : p.work.h.view, a.y);
     return;
   }
   const bool has_mixed = a.repeated && p.level.mixed;
@@ -436,8 +440,9 @@ void Block::backward(Ops& ops, Stream& stream, const Backward& a) const {
   const Pass p = begin(ops, stream, a);
   const TokenRange all{0, s_.tokens};
   if (a.part > 0) {
-    channels_[0]->backward_own(p.channel(0, all), a.part - 1, p.work.channel_normed.view, a.grad_y,
-                               p.work.channel_grad_normed);
+    const size_t last = channels_.size() - 1;
+    channels_[last]->backward_own(p.channel(last, all), a.part - 1, p.work.channel_normed.view, a.grad_y,
+                                  p.work.channel_grad_normed);
     return;
   }
   const auto grad_h = [&](const TokenRange& range) { return a.grad_x.slice_rows(range.begin, range.count); };
@@ -482,8 +487,9 @@ void Block::channels_backward(const Pass& p, const TokenRange& range, const Back
   const View grad_normed = p.work.channel_grad_normed.slice_rows(0, range.count);
   const View grad = behind ? behind_channels_backward(p, range, grad_y) : grad_y;
   const bool output_made = behind && p.level.own < channeled;
-  for (size_t i = 0; i < channels_.size(); ++i)
-    channels_[i]->backward(at, p.channel(i, range), normed, grad, grad_normed, output_made, i > 0);
+  // The last channel is the first, since its own parts have written their share of grad_normed.
+  for (size_t i = channels_.size(); i-- > 0;)
+    channels_[i]->backward(at, p.channel(i, range), normed, grad, grad_normed, output_made, i + 1 < channels_.size());
   channel_norm_.backward(at, {.x = h_of(p, range, {}),
                               .inv_rms = p.work.channel_inv_rms.at(range).as<float>(),
                               .grad_out = grad_normed,
@@ -561,7 +567,7 @@ bool Block::cache_rewinds() const {
 
 bool Block::decode_chooses(int64_t record, int64_t tokens) const {
   return record >= first_channel_record() && record < first_channel_record() + channel_records_ &&
-         channels_[0]->decode_chooses(tokens);
+         channels_.back()->decode_chooses(tokens);
 }
 
 // From x to h, which is written to args.y.

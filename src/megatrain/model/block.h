@@ -3,8 +3,9 @@
 //   h = x + mixers(norm(x))          (mixer.h)       x, h, y: (T, H)
 //   y = h + channels(norm(h))        (channel.h)
 //
-// The mixers of a branch all read the same input, and their outputs are added in order; likewise the channels. If the
-// record has a post-norm for a branch, it is applied to the branch's output before the sum. A layer with more branches
+// The mixers of a branch all read the same input, and their outputs are added in order; likewise the channels. The
+// gradients of that input are added in order of the mixers, and from the last channel to the first. If the record has a
+// post-norm for a branch, it is applied to the branch's output before the sum. A layer with more branches
 // has more phases.
 //
 // Everything but Mixer::mix() runs over ranges of tokens, so only the mixers' buffers grow with the tokens of a
@@ -13,9 +14,9 @@
 // The list of keep levels (KeepLevel) starts with "nothing", continues with the mixers' levels and then the channels'
 // levels, and ends with "everything". With several mixers (or channels), the longest of their lists gives the names.
 //
-// The block's first record has the weights of both branches. After it come the mixers' own records, then a channel's
-// own records (experts), then the adapters. If a channel has several records, the phase runs in parts: first everything
-// else, then one part per record of the channel.
+// The block's first record has the weights of both branches. After it come the mixers' own records, then the last
+// channel's own records (experts), then the adapters. If that channel has several records, the phase runs in parts:
+// first everything else, then one part per record of the channel.
 #pragma once
 
 #include <cstdint>

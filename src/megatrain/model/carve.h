@@ -58,6 +58,7 @@ struct Space {
   Carver& kept;    // activations kept for backward
   bool backward;   // the call is a backward, or a backward will follow it
 
+  Space in_one_range() const { return {tokens, tokens, keep, work, part, made, kept, backward}; }
   Space with(int64_t level) const { return {tokens, chunk, level, work, part, made, kept, backward}; }
   Carver& at(int64_t level) const { return keep >= level ? kept : made; }
   // `always_whole`: the activation is still read after other ranges have been computed.

@@ -5,8 +5,8 @@
 //   y = h + channel(norm(h))            h, y: (T, H)
 //
 // A channel works on ranges of tokens, or on a whole micro-batch if it must see all tokens. Its weights are in the
-// block's first record. Experts have their own records after that one, then those of their adapters. If they have
-// several, the phase runs in parts.
+// block's first record. Experts have their own records after that one, then those of their adapters. They are the
+// block's last channel. If they have several records, the phase runs in parts.
 // In backward, gradients of parameters accumulate as Binding says; those of activations are assigned.
 #pragma once
 

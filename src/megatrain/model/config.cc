@@ -36,7 +36,6 @@ const std::map<std::string, std::string> kRefused = {
     {"MiniMaxM2ForCausalLM", "it has a sigmoid router with a bias"},
     {"OlmoeForCausalLM", "its norms of queries and keys span all heads"},
     {"PhimoeForCausalLM", "its router is SparseMixer"},
-    {"Qwen2MoeForCausalLM", "it has a shared expert (used by every token)"},
     {"Qwen3NextForCausalLM", "most of its layers use linear attention"},
     {"Qwen3_5MoeForCausalLM", "most of its layers use linear attention"},
     {"Qwen3_5MoeForConditionalGeneration", "most of its layers use linear attention"},

@@ -46,6 +46,8 @@ struct ExpertsConfig {
   int64_t count = 0;         // E; 0: every layer is dense
   int64_t chosen = 0;        // k, experts per token
   int64_t ff = 0;            // width of an expert's MLP
+  int64_t shared_ff = 0;     // width of the shared expert, which every token has; 0: none
+  bool shared_gate = false;  // a gate multiplies the shared expert's output
   std::vector<bool> layers;  // (layers) whether the layer has experts
   RouterScore score = RouterScore::softmax_of_chosen;
   bool router_bias = false;

@@ -63,21 +63,25 @@ ordered_json delta_net_json(const DeltaNetConfig& delta_net) {
 
 // null for a dense model.
 ordered_json experts_json(const ExpertsConfig& experts) {
-  const auto& [count, chosen, ff, layers, score, router_bias, bias, gate, aux_coef, aux_in_loss] = experts;
+  const auto& [count, chosen, ff, shared_ff, shared_gate, layers, score, router_bias, bias, gate, aux_coef,
+               aux_in_loss] = experts;
   const auto& [activation, limit, up_offset] = gate;
   if (count == 0) return {};
-  return {{"num_experts", count},
-          {"num_experts_per_tok", chosen},
-          {"moe_intermediate_size", ff},
-          {"layers", layers},
-          {"score", score_name(score)},
-          {"router_bias", router_bias},
-          {"bias", bias},
-          {"hidden_act", activation_name(activation)},
-          {"swiglu_limit", limit},
-          {"up_offset", up_offset},
-          {"router_aux_loss_coef", aux_coef},
-          {"output_router_logits", aux_in_loss}};
+  ordered_json json = {{"num_experts", count},
+                       {"num_experts_per_tok", chosen},
+                       {"moe_intermediate_size", ff},
+                       {"layers", layers},
+                       {"score", score_name(score)},
+                       {"router_bias", router_bias},
+                       {"bias", bias},
+                       {"hidden_act", activation_name(activation)},
+                       {"swiglu_limit", limit},
+                       {"up_offset", up_offset},
+                       {"router_aux_loss_coef", aux_coef},
+                       {"output_router_logits", aux_in_loss}};
+  // Absent in checkpoints of versions that had no shared experts.
+  if (shared_ff > 0) json.update({{"shared_expert_intermediate_size", shared_ff}, {"shared_expert_gate", shared_gate}});
+  return json;
 }
 
 }  // namespace

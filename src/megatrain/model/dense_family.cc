@@ -214,7 +214,7 @@ void add_delta_net(const ModelConfig& c, TensorList& list) {
   list.weight(At::in, "linear_attn.in_proj_b", d.value_heads, c.hidden);
   list.weight(At::in, "linear_attn.in_proj_a", d.value_heads, c.hidden);
   list.weight(At::conv, "linear_attn.conv1d", 2 * keys + values, d.taps);
-  list.tensors.back().role = TensorRole::convolution;
+  list.tensors.back().role = TensorRole::filter;
   list.row(At::a_log, TensorRole::vector, "linear_attn.A_log", d.value_heads);
   list.tensors.back().init = VectorInit::log_of_uniform;
   list.row(At::dt_bias, TensorRole::bias, "linear_attn.dt_bias", d.value_heads);

@@ -6,8 +6,10 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/model/channels/experts.h"
+#include "megatrain/model/channels/mlp.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/trained/adapter.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 
@@ -69,16 +71,31 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
                        .operand = operand,
                        .stored = as});
   };
-  using At = ExpertOperand;
+  using At = BlockOperand;
   const Stored gate = stored(".gate_up_proj", 2 * ff, 0, 2, true), up = stored(".gate_up_proj", 2 * ff, 1, 2, true);
-  weight(At::gate_up, names.gate, ff, c.hidden, gate, parameter(".gate_up_proj", 2 * ff, 0, gate));
-  weight(At::gate_up, names.up, ff, c.hidden, up, parameter(".gate_up_proj", 2 * ff, ff, up));
-  bias(At::gate_up_bias, names.gate, ff, stored(".gate_up_proj_bias", 2 * ff, 0, 2, false));
-  bias(At::gate_up_bias, names.up, ff, stored(".gate_up_proj_bias", 2 * ff, 1, 2, false));
+  weight(At::expert_gate_up, names.gate, ff, c.hidden, gate, parameter(".gate_up_proj", 2 * ff, 0, gate));
+  weight(At::expert_gate_up, names.up, ff, c.hidden, up, parameter(".gate_up_proj", 2 * ff, ff, up));
+  bias(At::expert_gate_up_bias, names.gate, ff, stored(".gate_up_proj_bias", 2 * ff, 0, 2, false));
+  bias(At::expert_gate_up_bias, names.up, ff, stored(".gate_up_proj_bias", 2 * ff, 1, 2, false));
   const Stored down = stored(".down_proj", c.hidden, 0, 1, true);
-  weight(At::down, names.down, c.hidden, ff, down, parameter(".down_proj", c.hidden, 0, down));
-  bias(At::down_bias, names.down, c.hidden, stored(".down_proj_bias", c.hidden, 0, 1, false));
+  weight(At::expert_down, names.down, c.hidden, ff, down, parameter(".down_proj", c.hidden, 0, down));
+  bias(At::expert_down_bias, names.down, c.hidden, stored(".down_proj_bias", c.hidden, 0, 1, false));
   return tensors;
+}
+
+// The expert that every token has is the MLP of the block's first record.
+void add_shared_expert(const ModelConfig& c, const std::string& prefix, const ExpertNames& names,
+                       std::vector<TensorSpec>& to) {
+  const int64_t ff = c.experts.shared_ff;
+  const auto weight = [&](int operand, const std::string& name, int64_t rows, int64_t cols) {
+    to.push_back({.name = prefix + name + ".weight", .rows = rows, .cols = cols, .operand = operand});
+  };
+  const std::string shared = names.shared;
+  using At = BlockOperand;
+  weight(At::gate_up, shared + "." + names.gate, ff, c.hidden);
+  weight(At::gate_up, shared + "." + names.up, ff, c.hidden);
+  weight(At::down, shared + "." + names.down, c.hidden, ff);
+  if (c.experts.shared_gate) weight(At::row_gate, names.shared_gate, 1, c.hidden);
 }
 
 }  // namespace
@@ -104,6 +121,24 @@ void read_experts(const ConfigReader& r, const AbsentExperts& absent, ModelConfi
     fail_input(fmt::format("{}: 'router_aux_loss_coef' is {}; it must not be negative", r.where(), e.aux_coef));
 }
 
+std::vector<bool> read_sparse_layers(const ConfigReader& r, int64_t layers) {
+  const int64_t step = r.positive("decoder_sparse_step", 1);
+  std::vector<bool> experts;
+  for (int64_t l = 0; l < layers; ++l) experts.push_back((l + 1) % step == 0);
+  if (!r.has("mlp_only_layers")) return experts;
+  const nlohmann::json& dense = r.at("mlp_only_layers");
+  const bool listed = dense.is_array() && std::all_of(dense.begin(), dense.end(), [](const nlohmann::json& layer) {
+                        return layer.is_number_integer() && layer >= 0;
+                      });
+  if (!listed)
+    fail_input(fmt::format("{}: 'mlp_only_layers' is {}; it must list numbers of layers", r.where(),
+                           dense.dump().substr(0, 80)));
+  for (const nlohmann::json& layer : dense) {  // a number past the last layer is ignored, as in transformers
+    if (layer < layers) experts[layer.get<size_t>()] = false;
+  }
+  return experts;
+}
+
 std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& c, int64_t layer, const ExpertNames& names) {
   const std::string prefix = fmt::format("model.layers.{}.", layer), router = prefix + names.router;
   std::vector<std::vector<TensorSpec>> lists = {attention_tensors(c, layer)};
@@ -114,6 +149,7 @@ std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& c, int64_
       {.name = router + ".weight", .rows = c.experts.count, .cols = c.hidden, .operand = BlockOperand::router});
   if (c.experts.router_bias) row(BlockOperand::router_bias, router + ".bias", c.experts.count);
   if (c.sinks) row(BlockOperand::sinks, prefix + "self_attn.sinks", c.heads);
+  if (c.experts.shared_ff > 0) add_shared_expert(c, prefix, names, lists.front());
   for (int64_t index = 0; index < c.experts.count; ++index) lists.push_back(tensors_of_expert(c, prefix, names, index));
   return lists;
 }
@@ -124,10 +160,22 @@ std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& confi
   const auto groups = records.subspan(1, records.size() - (from.adapters ? 2 : 1));
   const auto first_adapters = std::ranges::find_if(groups, adapts_experts) - groups.begin();
   Block::Channels channels;
+  if (config.experts.shared_ff > 0)
+    channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, from, config.branch_scale));
   channels.push_back(std::make_unique<Experts>(config.experts, shape.dtype, records.front(),
                                                groups.first(static_cast<size_t>(first_adapters)),
                                                groups.subspan(static_cast<size_t>(first_adapters))));
   return one_block(config, shape, from, attention_of(config, shape, layer, from), std::move(channels));
+}
+
+std::vector<std::unique_ptr<const Phase>> layer_phases(const ModelConfig& config, const ModelShape& shape,
+                                                       int64_t layer, std::span<const LayerLayout> records) {
+  return (config.experts.in_layer(layer) ? expert_phases : dense_phases)(config, shape, layer, records);
+}
+
+std::string unlike_all_experts(const ModelConfig& c) {
+  if (std::ranges::count(c.experts.layers, false) == 0) return "";
+  return "with dense layers between those with experts (mlp_only_layers, decoder_sparse_step)";
 }
 
 }  // namespace megatrain

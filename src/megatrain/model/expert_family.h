@@ -27,6 +27,9 @@ struct AbsentExperts {
 // Error(bad_input).
 void read_experts(const ConfigReader& reader, const AbsentExperts& absent, ModelConfig& config);
 
+// Whether each layer has experts, by decoder_sparse_step and mlp_only_layers.
+std::vector<bool> read_sparse_layers(const ConfigReader& reader, int64_t layers);
+
 // The names of a layer's tensors, after "model.layers.N.".
 struct ExpertNames {
   const char* router;
@@ -38,13 +41,20 @@ struct ExpertNames {
   // interleaved. The matrices are transposed, unless they are in MXFP4. The biases of all experts are also in one
   // tensor.
   bool fused = false;
+  const char* shared = "";  // of the shared expert, whose parts have the names of an expert's
+  const char* shared_gate = "";
 };
 
-// For Family::tensors: attention, norms, router and sinks, then every expert.
+// For Family::tensors: attention, norms, router, sinks and the shared expert, then every expert.
 std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& config, int64_t layer, const ExpertNames& names);
 
-// For Family::phases: a block of attention and experts.
+// For Family::phases: a block of attention and experts; layer_phases() makes a dense block in layers without experts.
 std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& config, const ModelShape& shape,
                                                         int64_t layer, std::span<const LayerLayout> records);
+std::vector<std::unique_ptr<const Phase>> layer_phases(const ModelConfig& config, const ModelShape& shape,
+                                                       int64_t layer, std::span<const LayerLayout> records);
+
+// For LlamaCpp::unlike, if llama.cpp has experts in every layer.
+std::string unlike_all_experts(const ModelConfig& config);
 
 }  // namespace megatrain

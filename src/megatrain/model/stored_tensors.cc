@@ -103,7 +103,7 @@ const StoredTensor& find_bytes(const ModelFiles& files, const std::string& name,
 }  // namespace
 
 std::vector<int64_t> tensor_shape(const TensorSpec& tensor) {
-  if (tensor.role == TensorRole::convolution) return {tensor.rows, 1, tensor.cols};
+  if (tensor.role == TensorRole::filter) return {tensor.rows, 1, tensor.cols};
   return tensor.is_vector() ? std::vector<int64_t>{tensor.cols} : std::vector<int64_t>{tensor.rows, tensor.cols};
 }
 

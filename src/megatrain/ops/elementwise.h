@@ -16,18 +16,22 @@ struct Gate {
   float up_offset = 0;
 };
 
-// out = activation(gate) * up, where a row of gate_up is gate then up
+// out = activation(gate) * up, where a row of gate_up is gate then up. With a row gate, each row of that is multiplied
+// by the sigmoid of its own.
 struct GatedForward {
-  View gate_up;  // (T, 2F)
-  View out;      // (T, F)
+  View gate_up;   // (T, 2F)
+  View row_gate;  // (T, 1), or empty
+  View out;       // (T, F)
   Activation activation = Activation::silu;
 };
 
 struct GatedBackward {
-  View gate_up;       // (T, 2F)
-  View grad_out;      // (T, F)
-  View grad_gate_up;  // (T, 2F); may alias gate_up
-  View out;           // (T, F) the forward's output, recomputed bit for bit; or empty
+  View gate_up;        // (T, 2F)
+  View row_gate;       // (T, 1), or empty
+  View grad_out;       // (T, F)
+  View grad_gate_up;   // (T, 2F); may alias gate_up
+  View grad_row_gate;  // (T, 1); empty without a row gate
+  View out;            // (T, F) the forward's output, recomputed bit for bit; or empty
   Activation activation = Activation::silu;
 };
 

@@ -130,9 +130,12 @@ struct Text {
     return "scale columns " + shape(a.x) + mark(!a.times.empty(), " by elements") + mark(!a.bias.empty(), " + bias") +
            mark(!a.residual.empty(), " + residual");
   }
-  std::string operator()(const GatedForward& a) const { return name_of(a.activation) + " " + shape(a.gate_up); }
+  std::string operator()(const GatedForward& a) const {
+    return name_of(a.activation) + " " + shape(a.gate_up) + mark(!a.row_gate.empty(), " by row gates");
+  }
   std::string operator()(const GatedBackward& a) const {
-    return name_of(a.activation) + " backward " + shape(a.gate_up) + mark(!a.out.empty(), " and forward");
+    return name_of(a.activation) + " backward " + shape(a.gate_up) + mark(!a.row_gate.empty(), " by row gates") +
+           mark(!a.out.empty(), " and forward");
   }
   std::string operator()(const OutputGateForward& a) const { return "output gate " + shape(a.x); }
   std::string operator()(const OutputGateBackward& a) const { return "output gate backward " + shape(a.x); }
@@ -270,8 +273,10 @@ struct Bytes {
   double operator()(const Dropout& a) const { return sum(a.x, a.out) + (a.accumulate ? sum(a.out) : 0); }
   double operator()(const DoraFactors& a) const { return sum(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }
   double operator()(const ScaleColumns& a) const { return sum(a.x, a.factors, a.times, a.bias, a.residual, a.out); }
-  double operator()(const GatedForward& a) const { return sum(a.gate_up, a.out); }
-  double operator()(const GatedBackward& a) const { return sum(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  double operator()(const GatedForward& a) const { return sum(a.gate_up, a.row_gate, a.out); }
+  double operator()(const GatedBackward& a) const {
+    return sum(a.gate_up, a.row_gate, a.grad_out, a.grad_gate_up, a.grad_row_gate, a.out);
+  }
   double operator()(const OutputGateForward& a) const { return sum(a.x, a.gate, a.out); }
   double operator()(const OutputGateBackward& a) const { return sum(a.x, a.gate, a.grad_out, a.grad_x, a.grad_gate); }
   double operator()(const Route& a) const { return sum(a.logits) + lists(a.logits.rows * a.choices, 8); }

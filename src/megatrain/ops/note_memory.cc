@@ -75,8 +75,10 @@ class Placer {
   void operator()(Dropout& a) { place(a.x, a.out); }
   void operator()(DoraFactors& a) { place(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }
   void operator()(ScaleColumns& a) { place(a.x, a.factors, a.times, a.bias, a.residual, a.out); }
-  void operator()(GatedForward& a) { place(a.gate_up, a.out); }
-  void operator()(GatedBackward& a) { place(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  void operator()(GatedForward& a) { place(a.gate_up, a.row_gate, a.out); }
+  void operator()(GatedBackward& a) {
+    place(a.gate_up, a.row_gate, a.grad_out, a.grad_gate_up, a.grad_row_gate, a.out);
+  }
   void operator()(OutputGateForward& a) { place(a.x, a.gate, a.out); }
   void operator()(OutputGateBackward& a) { place(a.x, a.gate, a.grad_out, a.grad_x, a.grad_gate); }
   void operator()(Route& a) {

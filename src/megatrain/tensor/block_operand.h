@@ -1,4 +1,4 @@
-// The operand numbers of the tensors in a block's first record.
+// The operand numbers of the tensors in a block's records.
 #pragma once
 
 namespace megatrain {
@@ -17,14 +17,24 @@ struct BlockOperand {
     gate_up_bias,  // (2F)
     down,          // (H, F)
     down_bias,     // (H)
+    row_gate,      // (1, H) of a shared expert
     o_norm,        // (H) after the mixers
     down_norm,     // (H) after the channels
     sinks,         // (heads)
     router,        // (E, H)
     router_bias,   // (E)
     gated_q,       // (2q, H) by head: its query, then its output gate; qkv is then k and v alone, (2 kv, H)
-    first_free,    // other kinds of mixers and channels number their operands from here
+
+    // The same for every expert. They are in records of experts.
+    expert_gate_up,       // (2F, H) gate, then up
+    expert_gate_up_bias,  // (2F)
+    expert_down,          // (H, F)
+    expert_down_bias,     // (H)
+
+    first_free,  // other kinds of mixers and channels number their operands from here
   };
+
+  static constexpr bool is_of_expert(int operand) { return operand >= expert_gate_up && operand <= expert_down_bias; }
 };
 
 }  // namespace megatrain

@@ -31,7 +31,7 @@ inline constexpr int64_t kTensorAlign = 128;  // elements
 // have roles of their own: no file of the model has them.
 enum class TensorRole : uint8_t {
   matrix,
-  convolution,  // depthwise, (channels, 1, taps) in files
+  filter,  // of a depthwise convolution, (channels, 1, taps) in files; no matmul multiplies by it, so it has no adapter
   embedding,
   norm,
   bias,

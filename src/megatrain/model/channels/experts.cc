@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "megatrain/base/error.h"
+#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 
@@ -43,8 +44,8 @@ Experts::Experts(const ExpertsConfig& config, DType dtype, const LayerLayout& fi
     const LinearTensors from(groups[i], adapted_ ? &adapters[i] : nullptr);
     const int64_t count = std::ssize(from.record.norm_parts());
     groups_.push_back({held, count, from.record.elements,
-                       ExpertLinear(from, count, ExpertOperand::gate_up, ExpertOperand::gate_up_bias),
-                       ExpertLinear(from, count, ExpertOperand::down, ExpertOperand::down_bias)});
+                       ExpertLinear(from, count, BlockOperand::expert_gate_up, BlockOperand::expert_gate_up_bias),
+                       ExpertLinear(from, count, BlockOperand::expert_down, BlockOperand::expert_down_bias)});
     held += count;
   }
   ensure(held == c_.count, "the records hold all experts of the layer");
@@ -195,7 +196,7 @@ void Experts::recompute_output(const Binding&, const Call&, const View&, const V
 void Experts::backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
                        bool /*output_made*/, bool add) const {
   const Work& w = static_cast<const Work&>(call.work);
-  ensure(!add, "experts are the first of a block's channels");
+  ensure(!add, "experts are the last of a block's channels");
   if (!in_parts()) backward_own(call, 0, x, grad_y, grad_x);
   at.ops.route_backward(at.stream, {.logits = w.routing.logits,
                                     .score = c_.score,

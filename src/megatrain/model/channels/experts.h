@@ -18,19 +18,8 @@
 #include "megatrain/model/channels/expert_linear.h"
 #include "megatrain/model/config.h"
 #include "megatrain/model/linear.h"
-#include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
-
-// The operand numbers of an expert's tensors, the same for every expert of a record.
-struct ExpertOperand {
-  enum : int {
-    gate_up = BlockOperand::first_free,  // (2F, H) gate, then up
-    gate_up_bias,                        // (2F)
-    down,                                // (H, F)
-    down_bias,                           // (H)
-  };
-};
 
 class Experts final : public Channel {
  public:

@@ -1,4 +1,7 @@
 // The gated MLP: y = residual + out_scale down(gated(gate_up(x))), over ranges of tokens.
+//
+// A shared expert may have a row gate: each token's output is multiplied by sigmoid(row_gate(x)), one number a token.
+// That is done before `down`, whose rows are narrower. The record's layout decides whether there is one.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +30,15 @@ class Mlp final : public Channel {
 
  private:
   struct Work;
-  // `products` keeps gate and up; `everything` also keeps the output of the activation function.
+  // `products` keeps gate, up and the row gate; `everything` also keeps the output of the activation function.
   enum Level : int64_t { matmuls = 1, everything };
   int64_t ff() const { return down_.in_width(); }
+  bool has_row_gate() const { return row_gate_.out_width() > 0; }
+  void project(const Binding& at, const View& x, const View& gate_up, const View& row_gate) const;
 
   Activation activation_;
   DType dtype_;
-  Linear gate_up_, down_;
+  Linear gate_up_, row_gate_, down_;
 };
 
 }  // namespace megatrain

@@ -13,6 +13,7 @@ Family mistral_family();
 Family mixtral_family();
 Family phi3_family();
 Family qwen2_family();
+Family qwen2_moe_family();
 Family qwen3_5_family();
 Family qwen3_family();
 Family qwen3_moe_family();

@@ -1,9 +1,4 @@
 // Qwen 3 with experts: Qwen 3's attention. mlp_only_layers and decoder_sparse_step say which layers are dense.
-#include <algorithm>
-
-#include <fmt/format.h>
-
-#include "megatrain/base/error.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/expert_family.h"
 #include "megatrain/model/families/families.h"
@@ -15,24 +10,6 @@ namespace {
 
 using nlohmann::json;
 
-std::vector<bool> read_expert_layers(const ConfigReader& r, int64_t layers) {
-  const int64_t step = r.positive("decoder_sparse_step", 1);
-  std::vector<bool> experts;
-  for (int64_t l = 0; l < layers; ++l) experts.push_back((l + 1) % step == 0);
-  if (!r.has("mlp_only_layers")) return experts;
-  const json& dense = r.at("mlp_only_layers");
-  const bool listed = dense.is_array() && std::all_of(dense.begin(), dense.end(), [](const json& layer) {
-                        return layer.is_number_integer() && layer >= 0;
-                      });
-  if (!listed)
-    fail_input(fmt::format("{}: 'mlp_only_layers' is {}; it must list numbers of layers", r.where(),
-                           dense.dump().substr(0, 80)));
-  for (const json& layer : dense) {  // a number past the last layer is ignored, as in transformers
-    if (layer < layers) experts[layer.get<size_t>()] = false;
-  }
-  return experts;
-}
-
 void read_qwen3_moe(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.kv_heads = 4, .max_position = 32768}, c);
   c.qkv_bias = c.o_bias = r.boolean("attention_bias", false);
@@ -43,7 +20,7 @@ void read_qwen3_moe(const ConfigReader& r, ModelConfig& c) {
   c.window = r.boolean("use_sliding_window", false) ? read_window_of_all(r, c) : read_switched_window(r, c);
   read_experts(r, {.count = 128, .chosen = 8}, c);
   c.experts.ff = r.positive("moe_intermediate_size", 768, kMaxWidth);
-  c.experts.layers = read_expert_layers(r, c.layers);
+  c.experts.layers = read_sparse_layers(r, c.layers);
   c.experts.score = r.boolean("norm_topk_prob", false) ? RouterScore::softmax_of_chosen : RouterScore::softmax_of_all;
 }
 
@@ -54,17 +31,10 @@ std::vector<std::vector<TensorSpec>> qwen3_moe_tensors(const ModelConfig& c, int
       {.router = "mlp.gate", .experts = "mlp.experts", .gate = "gate_proj", .up = "up_proj", .down = "down_proj"});
 }
 
-std::vector<std::unique_ptr<const Phase>> phases(const ModelConfig& config, const ModelShape& shape, int64_t layer,
-                                                 std::span<const LayerLayout> records) {
-  return (config.experts.in_layer(layer) ? expert_phases : dense_phases)(config, shape, layer, records);
-}
-
 std::string qwen3_moe_unlike_llama_cpp(const ModelConfig& c) {
   if (c.o_bias) return "with attention_bias";
   if (c.experts.score != RouterScore::softmax_of_chosen) return "with norm_topk_prob: false";
-  if (std::find(c.experts.layers.begin(), c.experts.layers.end(), false) != c.experts.layers.end())
-    return "with dense layers between those with experts (mlp_only_layers, decoder_sparse_step)";
-  return "";
+  return unlike_all_experts(c);
 }
 
 json qwen3_moe_preset() {
@@ -91,7 +61,7 @@ Family qwen3_moe_family() {
       .fields = expert_fields({"moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers"}),
       .read = read_qwen3_moe,
       .tensors = qwen3_moe_tensors,
-      .phases = phases,
+      .phases = layer_phases,
       .llama_cpp = LlamaCpp{.name = "qwen3moe", .unlike = qwen3_moe_unlike_llama_cpp},
       .presets = {{"qwen3-30b-a3b", qwen3_moe_preset()}}};
 }

@@ -49,7 +49,7 @@ class ModuleSet {
 // Whether a tensor of a layer is the weight of a matmul that computes adapters: not a router's, nor an expert's.
 bool is_linear(const TensorSpec& tensor) {
   return tensor.role == TensorRole::matrix && tensor.name.ends_with(kWeight) && tensor.operand >= 0 &&
-         tensor.operand < BlockOperand::first_free && tensor.operand != BlockOperand::router;
+         tensor.operand != BlockOperand::router && !BlockOperand::is_of_expert(tensor.operand);
 }
 
 // As PEFT: the pattern is for the end of a name, which starts at a dot or at the name's beginning.
@@ -158,9 +158,10 @@ AdapterSpec spec_of(const AdapterRules& rules, const Targets& targets, const std
 int64_t rank_of(const AdapterRules& rules, const Targets& targets, const std::string& module, int64_t rows,
                 int64_t cols) {
   const int64_t rank = targets.rank(module);
-  if (!rules.from_file && rank > std::min(rows, cols))
+  // a gate's weight has few rows, and PEFT gives it the rank of the others
+  if (!rules.from_file && rank > std::max(rows, cols))
     fail_config(fmt::format("adapter: the rank of {} is {}, but its weight is {} x {}; expected at most {}", module,
-                            rank, rows, cols, std::min(rows, cols)));
+                            rank, rows, cols, std::max(rows, cols)));
   return rank;
 }
 
@@ -534,7 +535,7 @@ AdapterPair AdapterIndex::of(const TensorSpec& weight) const {
 }
 
 bool adapts_experts(const LayerLayout& layout) {
-  return layout.is_adapter() && layout.tensors.front().operand >= BlockOperand::first_free;
+  return layout.is_adapter() && BlockOperand::is_of_expert(layout.tensors.front().operand);
 }
 
 std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts) {

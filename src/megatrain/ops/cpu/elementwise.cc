@@ -75,17 +75,33 @@ GatedGradient gradient(Act, const Limits& limits, float raw_gate, float raw_up, 
           .up = limits.grad_up(raw_up, grad * (gate * s))};
 }
 
-void forward(const Context& context, const View& gate_up, const View& result, const Gate& how) {
+float row_gate_at(const View& row_gate, int64_t row) {
+  float buffer = 0;
+  return *read(row_gate, row, 0, 1, &buffer);
+}
+
+// What multiplies a row: 1 without row gates. Multiplying by it then changes no bit.
+float row_factor(const View& row_gate, int64_t row) {
+  return row_gate.empty() ? 1.0f : sigmoid(row_gate_at(row_gate, row));
+}
+
+void check_row_gate(const View& row_gate, const View& of) {
+  ensure(row_gate.empty() || (row_gate.dtype == of.dtype && row_gate.rows == of.rows && row_gate.cols == 1),
+         "a row gate is one number a row");
+}
+
+void forward(const Context& context, const View& gate_up, const View& row_gate, const View& result, const Gate& how) {
   with_gate(how, [&](auto act, const auto& limits) {
     const int64_t size = result.cols;
     for_rows(context.team, result.rows, size, [&](int64_t row) {
+      const float factor = row_factor(row_gate, row);
       for_chunks(size, [&](int64_t begin, int64_t count) {
         Chunk gate_buffer, up_buffer, out;
         const float* gates = read(gate_up, row, begin, count, gate_buffer.data());
         const float* ups = read(gate_up, row, size + begin, count, up_buffer.data());
         for (int64_t i = 0; i < count; ++i) {
           const float gate = limits.gate(gates[i]);
-          out[i] = gate / (1.0f + exp_f32(-act.argument(gate))) * limits.up(ups[i]);
+          out[i] = gate / (1.0f + exp_f32(-act.argument(gate))) * limits.up(ups[i]) * factor;
         }
         narrow(out.data(), result, row, begin, count);
       });
@@ -99,7 +115,8 @@ void gated_forward(const Context& context, const GatedForward& args) {
   check_dtype(args.gate_up);
   check_dtype(args.out);
   ensure(args.gate_up.cols == 2 * args.out.cols, "a row of a gated activation is gate then up");
-  forward(context, args.gate_up, args.out, {.activation = args.activation});
+  check_row_gate(args.row_gate, args.out);
+  forward(context, args.gate_up, args.row_gate, args.out, {.activation = args.activation});
 }
 
 void gated_backward(const Context& context, const GatedBackward& args) {
@@ -108,24 +125,36 @@ void gated_backward(const Context& context, const GatedBackward& args) {
   check_dtype(args.grad_gate_up);
   ensure(args.gate_up.cols == 2 * args.grad_out.cols && args.grad_gate_up.cols == args.gate_up.cols,
          "a row of a gated activation is gate then up");
+  check_row_gate(args.row_gate, args.grad_out);
+  ensure(args.row_gate.empty() == args.grad_row_gate.empty(), "a row gate has a gradient");
   with_gate({.activation = args.activation}, [&](auto act, const auto& limits) {
     const int64_t size = args.grad_out.cols;
     for_rows(context.team, args.grad_out.rows, size, [&](int64_t row) {
+      const float factor = row_factor(args.row_gate, row);
+      double grad_factor = 0;
       for_chunks(size, [&](int64_t begin, int64_t count) {
         Chunk gate_buffer, up_buffer, grad_buffer, grad_gate, grad_up, out;
         const float* gate = read(args.gate_up, row, begin, count, gate_buffer.data());
         const float* up = read(args.gate_up, row, size + begin, count, up_buffer.data());
         const float* grad = read(args.grad_out, row, begin, count, grad_buffer.data());
         for (int64_t i = 0; i < count; ++i) {
-          const GatedGradient g = gradient(act, limits, gate[i], up[i], grad[i]);
+          const GatedGradient g = gradient(act, limits, gate[i], up[i], factor * grad[i]);
           grad_gate[i] = g.gate;
           grad_up[i] = g.up;
           out[i] = g.out;
+        }
+        if (!args.row_gate.empty()) {
+          grad_factor += sum_of(count, [&](int64_t i) { return static_cast<double>(grad[i]) * out[i]; });
+          for (int64_t i = 0; i < count; ++i) out[i] *= factor;
         }
         if (!args.out.empty()) narrow(out.data(), args.out, row, begin, count);
         narrow(grad_gate.data(), args.grad_gate_up, row, begin, count);
         narrow(grad_up.data(), args.grad_gate_up, row, size + begin, count);
       });
+      if (args.row_gate.empty()) return;
+      const float slope = factor * sigmoid(-row_gate_at(args.row_gate, row));
+      const float grad = static_cast<float>(grad_factor) * slope;
+      narrow(&grad, args.grad_row_gate, row, 0, 1);
     });
   });
 }
@@ -136,7 +165,7 @@ void experts_gated(const Context& context, const ExpertsGated& args) {
   ensure(args.gate_up.cols == 2 * args.out.cols, "a row of a gated activation is gate then up");
   check(args.rows);
   const int64_t rows = count_rows(args.rows);
-  forward(context, args.gate_up.slice_rows(0, rows), args.out.slice_rows(0, rows), args.gate);
+  forward(context, args.gate_up.slice_rows(0, rows), {}, args.out.slice_rows(0, rows), args.gate);
 }
 
 void experts_gated_backward(const Context& context, const ExpertsGatedBackward& args) {

@@ -34,4 +34,6 @@ inline float exp_f32(float x) {
   return std::bit_cast<float>((static_cast<int32_t>(scaled) & ~below & ~nan) | (bits & nan));
 }
 
+inline float sigmoid(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
+
 }  // namespace megatrain::cpu

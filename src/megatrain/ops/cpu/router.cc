@@ -8,8 +8,6 @@
 namespace megatrain::cpu {
 namespace {
 
-float sigmoid(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
-
 // Orders experts by score, equal scores by index, so no two are equal. NaN has a place in the order too, and -0 equals
 // 0.
 int64_t rank(float score, int64_t expert) {

@@ -19,6 +19,8 @@ struct GeluSigmoid {
   static __device__ float gate_slope(float gate) { return kGeluSigmoid * gate; }
 };
 
+__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
 template <class Act>
 __device__ float gated(float gate, float up) {
   return gate / (1.0f + expf(-Act::argument(gate))) * up;
