@@ -28,7 +28,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 FLOAT32, FLOAT64 = torch.float32, torch.float64
@@ -64,6 +64,9 @@ class Case:
     mxfp4: bool = False            # the experts' weights are stored in MXFP4
     fp8: bool = False              # the layers' matrices are stored in block-scaled fp8
     idle: list = field(default_factory=list)    # experts that no token chooses
+    whole: dict = field(default_factory=dict)   # config.json of a multimodal model, but its text_config: `config`
+    flat: bool = False             # the fields of the text model lie beside those of `whole`, as in old files
+    module_names: bool = False     # tensors are named as transformers' modules, not as it saves them
     aux_loss: float = 0.0          # coefficients of the router's losses
     z_loss: float = 0.0
     steps: int = STEPS
@@ -79,6 +82,10 @@ ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3
                 "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
                 "qwen3_moe": "Qwen3MoeForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "mixtral": "MixtralForCausalLM",
                 "gpt_oss": "GptOssForCausalLM", "granite": "GraniteForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM"}
+WHOLE = {"gemma3": ("Gemma3ForConditionalGeneration", "gemma3_text"),
+         "mistral3": ("Mistral3ForConditionalGeneration", "mistral"),
+         "qwen2_5_vl": ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text"),
+         "qwen3_vl": ("Qwen3VLForConditionalGeneration", "qwen3_vl_text")}
 
 
 def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
@@ -88,6 +95,14 @@ def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=
     if head_dim:
         fields["head_dim"] = head_dim
     return {name: value for name, value in (fields | more).items() if value is not None}
+
+
+SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+          "num_attention_heads": 2, "image_size": 8, "patch_size": 4, "vision_use_head": False}
+PIXTRAL = {"model_type": "pixtral", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+           "num_attention_heads": 2, "head_dim": 4, "image_size": 8, "patch_size": 4}
+QWEN_TOWER = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "patch_size": 2,
+              "temporal_patch_size": 1, "spatial_merge_size": 2, "out_hidden_size": 16}
 
 
 def longrope(pairs, **more):
@@ -321,6 +336,35 @@ CASES = [
                                     "modules_to_not_convert": ["lm_head", "model.layers.0.mlp.gate",
                                                                "model.layers.1.mlp.gate"]}),
          seq_len=32, batch=8, clip=0.7, fp8=True),
+    Case("gemma3_whole", "Gemma 3 with a vision tower, as hubs hold it: text_config with fields left out, local layers",
+         "gemma3_text",
+         shape(32, None, 2, 16, 32, tied=None, eps=None, head_dim=4, hidden_act=None, sliding_window=7,
+               sliding_window_pattern=2, rope_scaling={"factor": 8.0, "rope_type": "linear"},
+               query_pre_attn_scalar=40),
+         seq_len=32, batch=8, clip=1.2,
+         whole={"model_type": "gemma3", "vision_config": SIGLIP, "mm_tokens_per_image": 4, "boi_token_index": 29,
+                "eoi_token_index": 30, "image_token_index": 31, "initializer_range": 0.02, "eos_token_id": [1, 28]}),
+    Case("mistral3_whole", "Mistral 3 with a vision tower: its own head, modules' names, packed, float32 file", "mistral",
+         shape(16, 4, 2, 16, 32, head_dim=8, eps=1e-5, rope_theta=1000.0, sliding_window=None),
+         seq_len=36, batch=8, stored="float32", documents=True, labels=True, module_names=True,
+         whole={"model_type": "mistral3", "vision_config": PIXTRAL, "image_token_index": 10, "spatial_merge_size": 2,
+                "multimodal_projector_bias": False, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+                "tie_word_embeddings": False}),
+    Case("qwen2_5_vl", "Qwen2.5-VL: RoPE with three axes, all fields beside vision_config", "qwen2",
+         shape(16, 2, 1, 16, 32, rope_theta=1000.0, use_sliding_window=False, sliding_window=16, max_window_layers=1,
+               rope_scaling={"type": "mrope", "mrope_section": [1, 1, 2]}),
+         seq_len=32, batch=8, clip=0.6, flat=True,
+         whole={"model_type": "qwen2_5_vl", "vision_config": QWEN_TOWER | {"fullatt_block_indexes": [0]},
+                "image_token_id": 28, "video_token_id": 29, "vision_start_token_id": 30, "vision_end_token_id": 31,
+                "tie_word_embeddings": False}),
+    Case("qwen3_vl", "Qwen3-VL: interleaved RoPE with three axes, tied, packed, two shards", "qwen3",
+         shape(16, 4, 2, 16, 32, tied=True, head_dim=16, attention_bias=False, rope_theta=5000000.0,
+               rope_scaling={"rope_type": "default", "mrope_interleaved": True, "mrope_section": [4, 2, 2]}),
+         seq_len=36, batch=8, documents=True, shards=2,
+         whole={"model_type": "qwen3_vl",
+                "vision_config": QWEN_TOWER | {"deepstack_visual_indexes": [0], "num_position_embeddings": 16},
+                "image_token_id": 28, "video_token_id": 29, "vision_start_token_id": 30, "vision_end_token_id": 31,
+                "tie_word_embeddings": True}),
     Case("long_llama", "8K tokens in one document, yarn RoPE, GQA 2", "llama",
          shape(16, 2, 1, 24, 64, head_dim=8, max_position_embeddings=8192,
                rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
@@ -336,7 +380,20 @@ CASES = [
 
 # ---- models ----------------------------------------------------------------------------------------------------------
 
+def write_whole_config(case, directory):
+    architecture, text_type = WHOLE[case.whole["model_type"]]
+    fields = case.whole | {"architectures": [architecture], "torch_dtype": case.stored,
+                           "transformers_version": "4.52.0"}
+    if case.flat:
+        fields = case.config | COMMON | {"num_hidden_layers": case.config["num_hidden_layers"]} | fields
+    else:
+        fields["text_config"] = case.config | {"model_type": text_type}
+    (directory / "config.json").write_text(json.dumps(dict(sorted(fields.items())), indent=2) + "\n")
+
+
 def write_config(case, directory):
+    if case.whole:
+        return write_whole_config(case, directory)
     fields = COMMON | case.config
     if "hidden_activation" in fields:
         del fields["hidden_act"]
@@ -374,7 +431,8 @@ def draw_weight(name, tensor_shape, case, config, rng):
         return 0.3 * noise
     if name == "model.embed_tokens.weight":
         tied = 0.1 if config.model_type == "phi3" else 0.25
-        return (tied if config.tie_word_embeddings else 0.8) * noise
+        is_tied = case.whole.get("tie_word_embeddings", getattr(config, "tie_word_embeddings", False))
+        return (tied if is_tied else 0.8) * noise
     gain = 0.6 if re.search(r"\.(o|down)_proj\.", name) else 1.0
     return gain / math.sqrt(tensor_shape[1]) * noise
 
@@ -512,16 +570,50 @@ def check_fp8(case, directory):
             assert torch.equal(tensor.to(dtype), plain[name].to(dtype)), (case.name, name)  # others stay bfloat16
 
 
+def class_of(case):
+    return AutoModelForImageTextToText if case.whole else AutoModelForCausalLM
+
+
+def text_model(model):
+    """The part with the layers."""
+    return getattr(model.model, "language_model", model.model)
+
+
+def text_name(name):
+    """The name of a text model's tensor by itself, from that in a multimodal model."""
+    return name.replace("model.language_model.", "model.")
+
+
+def is_of_text(case, name):
+    return not case.whole or name.startswith(("model.language_model.", "lm_head."))
+
+
+def names_in_files(directory, tensors):
+    """The tensors under the names that transformers saves them under."""
+    with tempfile.TemporaryDirectory() as scratch:
+        model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(directory))
+        missing, unexpected = model.load_state_dict(tensors, strict=False)
+        assert set(missing) <= {"lm_head.weight"} and not unexpected, (missing, unexpected)
+        stored = {tensor.dtype for tensor in tensors.values()}
+        model.to(stored.pop()).save_pretrained(scratch)
+        return load_file(Path(scratch) / "model.safetensors")
+
+
 def write_model(case, directory, rng):
     directory.mkdir(parents=True)
     write_config(case, directory)
     config = AutoConfig.from_pretrained(directory)
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config)
+        empty = class_of(case).from_config(config)
     tensors = {}
     for name, parameter in empty.named_parameters():  # a tied head is not named twice
-        values = draw_weight(name, tuple(parameter.shape), case, config, rng)
+        if is_of_text(case, name):
+            values = draw_weight(text_name(name), tuple(parameter.shape), case, config.get_text_config(), rng)
+        else:
+            values = 0.1 * rng.standard_normal(tuple(parameter.shape))
         tensors[name] = torch.from_numpy(values).to(STORED[case.stored])
+    if case.whole and not case.module_names:
+        tensors = names_in_files(directory, tensors)
     if case.mxfp4:  # what transformers makes of the blocks, for transformers without a GPU to read
         tensors, plain = quantised(tensors, rng)
         write_plain(directory, plain)
@@ -667,14 +759,16 @@ def widened(dtype):
 def load_model(directory, dtype):
     if plain_directory(directory).exists():
         directory = plain_directory(directory)
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, attn_implementation="eager",
-                                                 experts_implementation="eager")
+    config = json.loads((directory / "config.json").read_text())
+    auto = AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
+    model = auto.from_pretrained(directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
+    text = text_model(model)
     with widened(dtype):  # the frequencies are made again, in dtype float64 from the start
-        model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
-        if dtype == FLOAT64 and hasattr(model.model.embed_tokens, "scalar_embed_scale"):
-            table = model.model.embed_tokens
+        text.rotary_emb = type(text.rotary_emb)(text.config)
+        if dtype == FLOAT64 and hasattr(text.embed_tokens, "scalar_embed_scale"):
+            table = text.embed_tokens
             table.embed_scale = torch.tensor(table.scalar_embed_scale, dtype=FLOAT64)
-    for frequencies in model.model.rotary_emb.buffers():
+    for frequencies in text.rotary_emb.buffers():
         assert frequencies.dtype == (FLOAT64 if dtype == FLOAT64 else FLOAT32)
     return model.train()
 
@@ -685,17 +779,19 @@ def loss_of_step(case, model, segments):
     trained = sum(int((labels[:, 1:] != -100).sum()) for _, labels in segments)
     total, routed = 0.0, []
     for tokens, labels in segments:
-        with_routers = {"output_router_logits": True} if case.aux_loss or case.z_loss else {}
-        outputs = model(input_ids=tokens, use_cache=False, **with_routers)
+        also = {"output_router_logits": True} if case.aux_loss or case.z_loss else {}
+        if case.whole.get("model_type") == "gemma3":
+            also["token_type_ids"] = torch.zeros_like(tokens)  # no images
+        outputs = model(input_ids=tokens, use_cache=False, **also)
         logits = outputs.logits[:, :-1]
         if logits.dtype == torch.bfloat16:
             logits = logits.float()
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100,
                                                  reduction="sum") / trained
         if loss.requires_grad and labels.shape[1] > 1:
-            loss.backward(retain_graph=bool(with_routers))
+            loss.backward(retain_graph="output_router_logits" in also)
         total += loss.item()
-        if with_routers:
+        if "output_router_logits" in also:
             counts = (labels[:, 1:] != -100).any(1, keepdim=True).expand(labels.shape)
             routed.append((counts.flatten(), outputs.router_logits))
     return total, trained, router_losses(case, model, routed) if routed else {}
@@ -714,16 +810,22 @@ def router_losses(case, model, routed):
     return {"aux_loss": aux.item(), "z_loss": z.item()}
 
 
+def text_parameters(case, model):
+    return {text_name(name): parameter for name, parameter in model.named_parameters() if is_of_text(case, name)}
+
+
 def train(case, data, directory, dtype, steps):
     model = load_model(directory, dtype)
-    parameters = dict(model.named_parameters())
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    parameters = text_parameters(case, model)
     for name, parameter in parameters.items():
         parameter.requires_grad_(not any(fnmatch.fnmatchcase(name, pattern) for pattern in case.freeze))
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     assert all(parameter.dtype == dtype for parameter in parameters.values())
     result = train_steps(case, data, model, trained, dtype, steps)
     result["final"] = {name: p.detach().clone() for name, p in parameters.items()}
-    result["start"] = dict(load_model(directory, dtype).named_parameters())
+    result["start"] = text_parameters(case, load_model(directory, dtype))
     for key in ("grads", "final", "start"):
         result[key] = own_tensors(case, result[key])
     return result
@@ -786,7 +888,7 @@ def cosines(got, want):
 
 def check_rope(case, model):
     """A scaling that changes nothing, or everything alike, would prove little."""
-    rotary = model.model.rotary_emb
+    rotary = text_model(model).rotary_emb
     if rotary.rope_type in ("llama3", "yarn"):
         theta = rotary.config.rope_parameters["rope_theta"]
         plain = theta ** (-torch.arange(0, 2 * len(rotary.inv_freq), 2, dtype=FLOAT64) / (2 * len(rotary.inv_freq)))

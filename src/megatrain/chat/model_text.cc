@@ -143,7 +143,8 @@ void ModelText::read_end_ids(const std::string& directory) {
   if (eos >= 0) end_ids.insert(eos);
   for (const char* name : {"generation_config.json", "config.json"}) {
     const std::string file = (fs::path(directory) / name).string();
-    const json config = read_optional(file);
+    json config = read_optional(file);
+    if (config.is_object() && !config.contains("eos_token_id")) config = config.value("text_config", json());
     if (!config.is_object() || !config.contains("eos_token_id") || config.at("eos_token_id").is_null()) continue;
     const json& ids = config.at("eos_token_id");
     for (const json& id : ids.is_array() ? ids : json::array({ids})) {

@@ -19,6 +19,7 @@
 #include "megatrain/model/config.h"
 #include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/multimodal.h"
 #include "megatrain/tokenizer/config_tokens.h"
 #include "megatrain/tokenizer/tokenizer.h"
 
@@ -76,7 +77,7 @@ Found look(const std::string& directory) {
       pointers.push_back(&layout);
       for (const TensorSpec& tensor : layout.tensors) found.parameters[kind_of(tensor.name)] += tensor.elements();
     }
-    if (found.weights) attempt(found, [&] { match_weights(*found.weights, pointers); });
+    if (found.weights) attempt(found, [&] { match_weights(open_model_files(directory), pointers); });
   } else if (found.weights) {
     for (const StoredTensor* tensor : found.weights->tensors())
       found.parameters[kind_of(tensor->name)] += tensor->elements();
@@ -181,6 +182,7 @@ ordered_json describe(const std::string& directory, Found& found, const InspectO
   json["active_parameters"] = nullptr;
   if (const auto& m = found.model) {
     json["active_parameters"] = total(found.parameters) - idle_parameters(*m);
+    if (!m->part_of.empty()) json["text_part"] = m->architecture;
     json["layers"] = m->layers;
     json["hidden"] = m->hidden;
     json["ff"] = m->ff;
@@ -218,6 +220,8 @@ void print(const ordered_json& json, const InspectOptions& options) {
     kinds.push_back(fmt::format("{} {:.1f}%", kind,
                                 100.0 * count.get<double>() / static_cast<double>(std::max<int64_t>(parameters, 1))));
   row("parameters", fmt::format("{} ({}): {}", parameters, format_count(parameters), fmt::join(kinds, ", ")));
+  if (json.contains("text_part"))
+    row("text part", fmt::format("{}: parameters and shape are its own", text_of(json.at("text_part"))));
   if (json.contains("layers")) {
     row("shape", fmt::format("{} layers, hidden {}, ff {}, {} heads of {} on {}", text_of(json.at("layers")),
                              text_of(json.at("hidden")), text_of(json.at("ff")), text_of(json.at("heads")),

@@ -19,11 +19,20 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxCompanionBytes = kGiB;
 
-constexpr std::array<std::string_view, 10> kNames = {"tokenizer.json",     "tokenizer_config.json",
-                                                     "tokenizer.model",    "special_tokens_map.json",
-                                                     "added_tokens.json",  "vocab.json",
-                                                     "merges.txt",         kTemplateFile,
-                                                     "chat_template.json", "generation_config.json"};
+constexpr std::array<std::string_view, 14> kNames = {"tokenizer.json",
+                                                     "tokenizer_config.json",
+                                                     "tokenizer.model",
+                                                     "special_tokens_map.json",
+                                                     "added_tokens.json",
+                                                     "vocab.json",
+                                                     "merges.txt",
+                                                     kTemplateFile,
+                                                     "chat_template.json",
+                                                     "generation_config.json",
+                                                     "preprocessor_config.json",
+                                                     "processor_config.json",
+                                                     "video_preprocessor_config.json",
+                                                     "tekken.json"};
 
 // The directories that may contain files of the model, with links resolved.
 std::vector<fs::path> roots_of(const std::string& directory) {

@@ -47,6 +47,8 @@ bool has_pickled_weights(const std::string& directory) {
                          directory, kSingle, kIndex));
 }
 
+void sort_by_name(std::vector<const StoredTensor*>& tensors) { std::ranges::sort(tensors, {}, &StoredTensor::name); }
+
 // Maps each shard's name to the tensors that the index assigns to it.
 std::map<std::string, std::vector<std::string>> read_index(const std::string& path) {
   const nlohmann::json index = read_json_file(path);
@@ -126,8 +128,7 @@ void ModelFiles::gather() {
   for (const SafetensorsFile& file : files_) {
     for (const StoredTensor& tensor : file.tensors()) tensors_.push_back(&tensor);
   }
-  std::sort(tensors_.begin(), tensors_.end(),
-            [](const StoredTensor* a, const StoredTensor* b) { return a->name < b->name; });
+  sort_by_name(tensors_);
   const auto twin = std::adjacent_find(tensors_.begin(), tensors_.end(),
                                        [](const StoredTensor* a, const StoredTensor* b) { return a->name == b->name; });
   if (twin != tensors_.end()) {
@@ -136,6 +137,27 @@ void ModelFiles::gather() {
                     "belong to this model or download it again.",
                     printable((*twin)->name), file_of(**twin), file_of(**(twin + 1))));
   }
+}
+
+void ModelFiles::take_text_model() {
+  std::vector<std::string> names;
+  for (const StoredTensor* tensor : tensors_) names.push_back(tensor->name);
+  text_names_ = find_text_names(names);
+  std::vector<const StoredTensor*> text;
+  for (const StoredTensor* tensor : tensors_) {
+    const std::optional<std::string> name = text_names_.in_model(tensor->name);
+    if (!name) {
+      other_parts_.push_back(tensor);
+    } else if (*name == tensor->name) {
+      text.push_back(tensor);
+    } else {
+      StoredTensor& renamed = renamed_.emplace_back(*tensor);
+      renamed.name = *name;
+      text.push_back(&renamed);
+    }
+  }
+  sort_by_name(text);
+  tensors_ = std::move(text);
 }
 
 std::vector<std::string> missing_weights(const std::string& directory) {
@@ -161,23 +183,24 @@ const StoredTensor* ModelFiles::find(std::string_view name) const {
 
 const StoredTensor& ModelFiles::parameter(std::string_view name, const std::vector<int64_t>& shape) const {
   const StoredTensor* tensor = find(name);
+  const std::string shown = printable(text_names_.in_files(std::string(name)));
   if (tensor == nullptr) {
     fail_input(
         fmt::format("{} has no tensor {}, which its config.json asks for; check that config.json and weights belong "
                     "together.",
-                    path_, printable(name)));
+                    path_, shown));
   }
   if (tensor->shape != shape) {
     fail_input(
         fmt::format("{}: tensor {} has shape {}, but config.json asks for {}; check that config.json and weights "
                     "belong together.",
-                    file_of(*tensor), printable(name), format_shape(tensor->shape), format_shape(shape)));
+                    file_of(*tensor), shown, format_shape(tensor->shape), format_shape(shape)));
   }
   if (!parameter_type(tensor->dtype)) {
     fail_input(
         fmt::format("{}: tensor {} has {} elements, expected F32, F16 or BF16; use the model's "
                     "unquantised weights.",
-                    file_of(*tensor), printable(name), stored_type_name(tensor->dtype)));
+                    file_of(*tensor), shown, stored_type_name(tensor->dtype)));
   }
   return *tensor;
 }
@@ -188,8 +211,8 @@ void ModelFiles::check_whole() const {
 
 const SafetensorsFile& ModelFiles::holder_of(const StoredTensor& tensor) const {
   for (const SafetensorsFile& file : files_) {
-    const StoredTensor* first = file.tensors().data();
-    if (std::less_equal<>()(first, &tensor) && std::less<>()(&tensor, first + file.tensors().size())) return file;
+    const int64_t offset = file.offset_of(tensor);
+    if (offset >= 0 && offset <= file.bytes()) return file;
   }
   fail_internal("a tensor was asked for that none of the model's files holds");
 }

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "megatrain/hub/safetensors.h"
+#include "megatrain/hub/text_names.h"
 
 namespace megatrain {
 
@@ -15,6 +17,12 @@ class ModelFiles {
   // A directory with model.safetensors, model.safetensors.index.json or else adapter_model.safetensors, or the path of
   // one .safetensors file.
   explicit ModelFiles(const std::string& path);
+
+  // For a multimodal model: tensors() and find() then have its text model alone, under the names that this has by
+  // itself, and other_parts() the rest.
+  void take_text_model();
+  const TextNames& text_names() const { return text_names_; }
+  const std::vector<const StoredTensor*>& other_parts() const { return other_parts_; }  // sorted by name
 
   const std::string& path() const { return path_; }
   const std::vector<SafetensorsFile>& files() const { return files_; }
@@ -39,6 +47,9 @@ class ModelFiles {
   std::string path_;
   std::vector<SafetensorsFile> files_;
   std::vector<const StoredTensor*> tensors_;
+  TextNames text_names_;
+  std::list<StoredTensor> renamed_;
+  std::vector<const StoredTensor*> other_parts_;
 };
 
 // Whether it is the directory of a model (config.json) or of adapters (adapter_config.json).

@@ -24,7 +24,7 @@ std::string json_text(const std::string& text) { return nlohmann::json(text).dum
 
 std::string header_entry(const TensorDeclaration& tensor, int64_t begin, int64_t end) {
   return fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":{},\"data_offsets\":[{},{}]}}", json_text(tensor.name),
-                     stored_type_name(to_stored_type(tensor.dtype)), nlohmann::json(tensor.shape).dump(), begin, end);
+                     stored_type_name(tensor.type()), nlohmann::json(tensor.shape).dump(), begin, end);
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorDeclara
                                      const std::map<std::string, std::string>& metadata)
     : path_(std::move(path)), partial_(path_ + ".partial") {
   std::stable_sort(tensors.begin(), tensors.end(), [](const TensorDeclaration& a, const TensorDeclaration& b) {
-    return dtype_bytes(a.dtype) > dtype_bytes(b.dtype);
+    return stored_type_bytes(a.type()) > stored_type_bytes(b.type());
   });
   std::string header = "{";
   if (!metadata.empty()) header += "\"__metadata__\":" + nlohmann::json(metadata).dump();

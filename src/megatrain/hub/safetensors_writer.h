@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "megatrain/hub/stored_type.h"
 #include "megatrain/io/file.h"
 #include "megatrain/tensor/dtype.h"
 
@@ -19,9 +21,11 @@ struct TensorDeclaration {
   std::string name;
   DType dtype = DType::f32;
   std::vector<int64_t> shape;
+  std::optional<StoredType> copied = {};  // of a tensor whose bytes are those of another file; then `dtype` is unused
 
+  StoredType type() const { return copied.value_or(to_stored_type(dtype)); }
   int64_t elements() const;  // product of the shape; throws if it overflows
-  int64_t bytes() const { return elements() * dtype_bytes(dtype); }
+  int64_t bytes() const { return elements() * stored_type_bytes(type()); }
 };
 
 // An upper bound for a tensor's entry in the file header.

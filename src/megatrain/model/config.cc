@@ -12,6 +12,7 @@
 #include "megatrain/model/family.h"
 #include "megatrain/model/fp8_tensors.h"
 #include "megatrain/model/known_fields.h"
+#include "megatrain/model/multimodal.h"
 #include "megatrain/model/rope_config.h"
 
 namespace megatrain {
@@ -44,7 +45,10 @@ const std::map<std::string, std::string> kRefused = {
 // transformers selects the model by model_type and ignores architectures, so both must agree.
 const Family& find_family(const ConfigReader& r) {
   std::vector<std::string> names;
-  for (const Family& family : families()) names.push_back(family.architecture);
+  for (const Family& family : families()) {
+    names.push_back(family.architecture);
+    for (const MultimodalClass& outer : family.part_of) names.push_back(outer.architecture);
+  }
   std::sort(names.begin(), names.end());
   const std::string type = r.string("model_type", "");
   if (!r.has("architectures")) {
@@ -90,6 +94,12 @@ ModelConfig ModelConfig::with_layers(const std::vector<int64_t>& kept) const {
 }
 
 ModelConfig parse_model_config(const nlohmann::json& object, const std::string& where) {
+  if (is_multimodal(object)) {
+    const TextPart text = text_part_of(object, where);
+    ModelConfig config = parse_model_config(text.config, text.where);
+    config.part_of = text.part_of;
+    return config;
+  }
   const ConfigReader reader(object, where);
   const Family& family = find_family(reader);
   check_known_fields(reader, family.fields);

@@ -73,6 +73,7 @@ struct DeltaNetConfig {
 
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", ...
+  std::string part_of;       // the multimodal class that has this model as its text part; empty: it is whole
   int64_t vocab = 0;
   int64_t hidden = 0;
   int64_t ff = 0;

@@ -89,15 +89,16 @@ ordered_json experts_json(const ExpertsConfig& experts) {
 std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Structured bindings keep this list complete: a new field of either struct does not compile until it is bound here.
   // Every bound name must then be used below, or be discarded with the reason.
-  const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
-               init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate, activation, embedding_scale,
-               attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks, delta_net, experts, dtype,
-               mxfp4_experts, fp8_exceptions] = config;
+  const auto& [architecture, part_of, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps,
+               norm_offset, init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate, activation,
+               embedding_scale, attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks,
+               delta_net, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
   // how the values are stored does not change the model
   static_cast<void>(mxfp4_experts);
   static_cast<void>(fp8_exceptions);
+  static_cast<void>(part_of);  // nor do the parts that are not trained
   return {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},

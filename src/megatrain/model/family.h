@@ -36,6 +36,18 @@ struct LlamaCpp {
   std::map<std::string, std::string> tensors = {};
 };
 
+// A class of models that have a text model beside other parts, such as a vision tower. The fields of the text model are
+// in text_config.
+struct MultimodalClass {
+  std::string architecture;  // its name in config.json's architectures
+  std::string model_type;
+  std::string text_type;                 // model_type of text_config
+  std::vector<std::string> fields = {};  // of config.json that concern other parts; those of many classes are known
+  nlohmann::json absent = nlohmann::json::object();  // what transformers takes where text_config lacks these fields
+  nlohmann::json only = nlohmann::json::object();    // fields of text_config with the one value that has no effect
+  bool flat = false;  // a file without text_config has the text model's fields beside the others
+};
+
 struct Family {
   std::string architecture;  // its name in config.json's architectures
   std::string model_type;
@@ -63,6 +75,8 @@ struct Family {
     nlohmann::json config;  // config.json
   };
   std::vector<Preset> presets = {};
+
+  std::vector<MultimodalClass> part_of = {};  // classes of models whose text model is of this family
 };
 
 const std::vector<Family>& families();

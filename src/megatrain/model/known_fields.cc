@@ -8,6 +8,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/model/family.h"
+#include "megatrain/model/multimodal.h"
 
 namespace megatrain {
 namespace {
@@ -238,6 +239,10 @@ void check_known_fields(const ConfigReader& config, const std::vector<std::strin
   }
 }
 
+bool decides_model(const std::string& key) {
+  return kRead.contains(key) || kOnly.contains(key) || is_of_some_family(key);
+}
+
 void check_fields_of(const ConfigReader& object, const std::vector<std::string>& known) {
   for (const auto& [key, value] : object.object().items()) {
     if (!value.is_null() && !holds(known, key)) refuse_unknown(object.where(), key, value);
@@ -245,6 +250,10 @@ void check_fields_of(const ConfigReader& object, const std::vector<std::string>&
 }
 
 std::vector<std::string> passed_over_fields(const json& config, const std::string& where) {
+  if (is_multimodal(config)) {
+    const TextPart text = text_part_of(config, where);
+    return passed_over_fields(text.config, text.where);
+  }
   std::vector<std::string> notes;
   for (const auto& [key, value] : config.items()) {
     if (key == kCode && !value.is_null()) {

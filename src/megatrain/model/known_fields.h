@@ -14,6 +14,9 @@ namespace megatrain {
 // nothing and is accepted.
 void check_known_fields(const ConfigReader& config, const std::vector<std::string>& family_fields);
 
+// Whether the field, of some family, is read or must have one value.
+bool decides_model(const std::string& key);
+
 // Does the same for a nested object that may have only the fields in `known`.
 void check_fields_of(const ConfigReader& object, const std::vector<std::string>& known);
 

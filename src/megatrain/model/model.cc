@@ -12,6 +12,7 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/model/family.h"
 #include "megatrain/model/rope_table.h"
+#include "megatrain/model/trained/names_in_whole.h"
 #include "megatrain/tensor/fp8.h"
 #include "megatrain/tensor/mxfp4.h"
 
@@ -56,6 +57,7 @@ std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, i
 
 std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, const TrainRules& rules,
                                        int64_t experts_per_record) {
+  if (config.part_of.empty()) refuse_names_in_whole(rules.adapter);
   std::vector<LayerLayout> layouts = {layout_of(embedding_tensors(config), dtype)};
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     for (std::vector<TensorSpec>& record : record_tensors(config, layer, rules.adapter, experts_per_record))

@@ -14,9 +14,11 @@
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
+#include "megatrain/io/json_text.h"
 #include "megatrain/model/fp8_tensors.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/multimodal.h"
 #include "megatrain/model/stored_tensors.h"
 
 namespace megatrain {
@@ -49,6 +51,14 @@ void refuse_no_model(const std::string& key, const std::string& path) {
                            key, path, shell_word(path)));
 }
 
+// Random weights are of the text model alone, since nothing would train the other parts.
+void take_text_alone(const nlohmann::json& json, const std::string& path, ModelSource& source) {
+  log_info(fmt::format("{}: random weights are those of the text part of {} alone: they are trained and exported as {}",
+                       path, source.config.part_of, source.config.architecture));
+  source.config_text = json_text(text_part_of(json, path).config, 2) + "\n";
+  source.config.part_of.clear();
+}
+
 }  // namespace
 
 ModelSource read_model_source(const TrainConfig& config) {
@@ -64,6 +74,7 @@ ModelSource read_model_source(const TrainConfig& config) {
   refuse_quantised(json, path);
   source.config = parse_model_config(json, path);
   for (const std::string& note : passed_over_fields(json, path)) log_warn(note);
+  if (source.directory.empty() && !source.config.part_of.empty()) take_text_alone(json, path, source);
   source.types = stored_types(source.directory, source.config);
   // A random base beside adapters is as if it had been released.
   if (source.directory.empty() && config.adapter.rank > 0) source.types = declared_types(source.config);
@@ -74,7 +85,7 @@ TensorTypes stored_types(const std::string& directory, const ModelConfig& config
   if (directory.empty()) return {};
   TensorTypes types;
   try {
-    const ModelFiles files(directory);
+    const ModelFiles files = open_model_files(directory);
     for (const LayerLayout& layout : model_layouts(config)) {
       for (const TensorSpec& tensor : layout.tensors) types[tensor.name] = find_source(files, tensor).type();
     }

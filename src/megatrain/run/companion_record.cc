@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -15,6 +16,7 @@
 #include "megatrain/io/replace.h"
 #include "megatrain/io/sealed_json.h"
 #include "megatrain/io/xxh3.h"
+#include "megatrain/model/files/kept_tensors.h"
 
 namespace megatrain {
 
@@ -22,13 +24,19 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kMaxBytes = kGiB;  // per file; the same limit as hub/companions.cc
-
 std::string record_path(const std::string& run_dir) { return run_dir + "/companions.json"; }
 
 std::string checksum_of(const std::string& path) {
-  const std::string bytes = read_text_file(path, kMaxBytes);
-  return xxh3_128(bytes.data(), bytes.size());
+  constexpr int64_t kPiece = 4 * kMiB;
+  const File file = File::open_to_read(path);
+  std::vector<std::byte> piece(static_cast<size_t>(kPiece));
+  Xxh3 sum;
+  for (int64_t at = 0, bytes = file.bytes(); at < bytes; at += kPiece) {
+    const int64_t count = std::min(kPiece, bytes - at);
+    file.read_at(at, piece.data(), count);
+    sum.update(piece.data(), static_cast<size_t>(count));
+  }
+  return sum.digest();
 }
 
 // Describes the damage of one file. `wrote` is its recorded checksum; empty if there is no record.
@@ -112,6 +120,7 @@ std::string model_companion_damage(const std::string& run_dir, const std::string
   std::optional<Checksums> checksums = read_record(path);
   if (!checksums) return "";
   checksums->erase("config.json");  // a model's config.json names the dtype of its own weights, so it may differ
+  checksums->erase(kKeptFile);      // a model has these tensors among its own
   return first_damage(model, *checksums);
 }
 

@@ -12,6 +12,7 @@
 #include "megatrain/hub/companions.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/user_cache.h"
+#include "megatrain/model/files/kept_tensors.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/model_source.h"
 #include "megatrain/run/checkpoints.h"
@@ -83,6 +84,17 @@ int64_t companion_bytes(const TrainConfig& config) {
     if (is_companion_name(name) && at->is_regular_file(none)) sum += static_cast<int64_t>(at->file_size(none));
   }
   return sum;
+}
+
+// Bytes of a multimodal model's tensors outside its text part, which the run copies and every model of it contains. 0
+// if they cannot be read: loading reports why.
+int64_t kept_bytes(const TrainConfig& config, const ModelConfig& model) {
+  if (model.part_of.empty() || config.model.path.empty() || config.adapter.rank > 0) return 0;
+  try {
+    return KeptTensors(find_model(config.model.path, ModelParts::weights), model).bytes();
+  } catch (const Error&) {
+    return 0;
+  }
 }
 
 // How many steps of the set a run of `steps` steps has.
@@ -193,8 +205,10 @@ DiskNeed disk_need(const TrainConfig& config, const ModelConfig& model, const Te
     add(fmt::format("{} of gradients of {}", counted(gradients, "dump"), format_bytes_up(bytes.gradient_dump)),
         gradients, bytes.gradient_dump, "name fewer steps in dump.grads");
   }
-  const int64_t companions = companion_bytes(config), exported = bytes.exported + companions;
+  const int64_t companions = companion_bytes(config), kept = kept_bytes(config, model),
+                exported = bytes.exported + companions + kept;
   add(fmt::format("the tokenizer's files {}", format_bytes_up(companions)), companions > 0 ? 1 : 0, companions, "");
+  add(fmt::format("the tensors outside the text part {}", format_bytes_up(kept)), kept > 0 ? 1 : 0, kept, "");
   add(fmt::format("the model {}", format_bytes_up(exported)), 1, exported, "choose a run_dir on a larger disk");
   if (config.eval.keep_best)  // a better model is written beside the old one
     add(fmt::format("{} while the best model is replaced (two copies)", format_bytes_up(2 * exported)), 2, exported,

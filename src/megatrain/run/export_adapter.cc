@@ -82,9 +82,9 @@ ExportedRun export_adapter_run(const RunFiles& run, const std::string& given, co
   }
   ExportRequest request{.directory = {},
                         .source_directory = run.tokenizer_directory,
-                        .adapter_json = adapter_config(rules, run.config.model.path, pointers)};
+                        .adapter_json = adapter_config(rules, run.config.model.path, pointers, module_names(model))};
   if (!run.chat_template.empty()) request.chat_template = read_text_file(run.chat_template, kMaxTemplateBytes);
-  const PeftNames names(pointers);
+  const PeftNames names(pointers, module_names(model));
   const std::vector<FileTensor> tensors = file_tensors(trained);
   for (const FileTensor& tensor : tensors) request.tensors.push_back({names(tensor.name), DType::f32, tensor.shape});
   const PartReader read = [&](const TensorSpec& part, int64_t begin, int64_t count, float* values) {

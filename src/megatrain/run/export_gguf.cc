@@ -109,6 +109,8 @@ ExportedGguf export_gguf(const std::string& path, const std::string& out, GgufTy
                     path));
   log_info(source.step < 0 ? fmt::format("writing {} to {}", source.from, out)
                            : fmt::format("writing {} of step {} to {}", source.from, source.step, out));
+  if (!source.model.part_of.empty())
+    log_info(fmt::format("{} has the text part of the {} alone", out, source.model.part_of));
   const GgufReport report = write_gguf(
       {.path = out, .type = type, .name = name_of(source.from), .model = source.model, .tensors = source.tensors()},
       text, source.reader(type == GgufType::f32 ? DType::f32 : DType::bf16),

@@ -44,7 +44,10 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
     const auto found = source.types.find(name);
     return type.value_or(found == source.types.end() ? source.stored_type(name) : found->second.dtype);
   };
-  for (const FileTensor& tensor : tensors) request.tensors.push_back({tensor.name, type_of(tensor), tensor.shape});
+  const KeptTensors kept = source.kept();
+  for (const FileTensor& tensor : tensors)
+    request.tensors.push_back({kept.name_in_files(tensor.name), type_of(tensor), tensor.shape});
+  kept.declare(request.tensors);
   if (widened && source.stored_narrow())
     log_warn(
         fmt::format("{} has no checkpoint of its last step: its exported weights are converted to fp32, which does not "
@@ -64,11 +67,15 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
     const PartReader read = source.reader(as);
     for (const FilePiece& piece : cut_file_tensor(tensor)) {
       const std::vector<std::byte> bytes = piece_bytes(piece, as, read);
-      model_export.write(tensor.name, piece.begin * dtype_bytes(as), bytes.data(), std::ssize(bytes));
+      model_export.write(kept.name_in_files(tensor.name), piece.begin * dtype_bytes(as), bytes.data(),
+                         std::ssize(bytes));
     }
     for (const TensorSpec* part : tensor.parts) source.release(*part);
   }
   source.check_whole();
+  kept.copy([&](const std::string& name, int64_t offset, const std::byte* data, int64_t bytes) {
+    model_export.write(name, offset, data, bytes);
+  });
   ExportReport files = model_export.finish();
   output.put_in_place();
   return {source.from, source.step, std::move(files)};

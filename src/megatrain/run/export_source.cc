@@ -17,6 +17,7 @@
 #include "megatrain/model/files/unused_tensors.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/multimodal.h"
 #include "megatrain/run/best_model.h"
 #include "megatrain/run/checkpoints.h"
 #include "megatrain/run/run_files.h"
@@ -122,7 +123,9 @@ ExportSource::ExportSource(const std::string& given, bool directories) {
   if (directory) {
     for (const std::string& note : passed_over_fields(config, config_path)) log_warn(note);
   }
-  files_ = std::make_unique<const ModelFiles>(opened);
+  // A checkpoint has the text model alone, under its own names.
+  files_ = std::make_unique<const ModelFiles>(types.empty() ? open_model_files(opened) : ModelFiles(opened));
+  kept_directory_ = types.empty() ? opened : tokenizer_directory;
   layouts_ = held_ = model_layouts(model);
   for (LayerLayout& layout : held_) {
     for (TensorSpec& tensor : layout.tensors) {

@@ -11,6 +11,7 @@
 
 #include "megatrain/hub/model_files.h"
 #include "megatrain/model/config.h"
+#include "megatrain/model/files/kept_tensors.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/tensor/layout.h"
 
@@ -38,7 +39,9 @@ class ExportSource {
   std::vector<const TensorSpec*> tensors() const;  // in the model's order
   // dtype of the stored values; `tensor` is the model's name for it
   DType stored_type(const std::string& tensor) const;
-  bool stored_narrow() const;                          // some tensor is not fp32
+  bool stored_narrow() const;  // some tensor is not fp32
+  // The tensors of a multimodal model that an export has beside these. Throws Error(bad_input) if they are gone.
+  KeptTensors kept() const { return {kept_directory_, model}; }
   PartReader reader(DType as) const;                   // values for this dtype; valid as long as this object
   void release(const TensorSpec& tensor) const;        // call when it is not read again
   void check_whole() const { files_->check_whole(); }  // call after reading everything
@@ -50,6 +53,7 @@ class ExportSource {
   void check_directory() const;
 
   std::unique_ptr<const ModelFiles> files_;
+  std::string kept_directory_;
   std::vector<LayerLayout> layouts_;  // the tensors of the model
   std::vector<LayerLayout> held_;     // the same tensors as the files store them
   std::map<std::string, std::pair<const TensorSpec*, TensorSource>> sources_;  // by the model's tensor names

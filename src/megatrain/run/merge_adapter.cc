@@ -159,11 +159,14 @@ MergedModel merge_adapter(const std::string& base, const std::string& adapter, c
   const auto type_of = [&](const FileTensor& tensor) {
     return type.value_or(source.stored_type(tensor.parts.front()->name));
   };
+  const KeptTensors kept = source.kept();
   int64_t bytes = 0;
   for (const FileTensor& tensor : tensors) {
-    request.tensors.push_back({tensor.name, type_of(tensor), tensor.shape});
+    request.tensors.push_back({kept.name_in_files(tensor.name), type_of(tensor), tensor.shape});
     bytes += request.tensors.back().bytes();
   }
+  kept.declare(request.tensors);
+  bytes += kept.bytes();
   request.config_json = source.config_for(type_of(tensors.front()), type);
   log_info(fmt::format("writing {} with {} merged into it to {}: {}", base, adapter, out, format_bytes(bytes)));
 
@@ -201,10 +204,14 @@ MergedModel merge_adapter(const std::string& base, const std::string& adapter, c
     const FilePiece& piece = pieces[static_cast<size_t>(i)];
     const DType stored = type_of(*piece.tensor);
     const std::vector<std::byte> data = piece_bytes(piece, stored, reader_for(stored));
-    merged.write(piece.tensor->name, piece.begin * dtype_bytes(stored), data.data(), std::ssize(data));
+    merged.write(kept.name_in_files(piece.tensor->name), piece.begin * dtype_bytes(stored), data.data(),
+                 std::ssize(data));
     progress.add(1);
   });
   source.check_whole();
+  kept.copy([&](const std::string& name, int64_t offset, const std::byte* data, int64_t bytes) {
+    merged.write(name, offset, data, bytes);
+  });
   MergedModel result{.files = merged.finish(), .adapted = adapted, .still = still};
   output.put_in_place();
   return result;

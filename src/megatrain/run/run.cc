@@ -24,6 +24,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/lies_in.h"
+#include "megatrain/model/files/kept_tensors.h"
 #include "megatrain/model/files/load_weights.h"
 #include "megatrain/plan/describe.h"
 #include "megatrain/plan/estimate.h"
@@ -88,6 +89,7 @@ class Run {
         checkpoints_(given.run_dir, std::max<int64_t>(given.checkpoint.keep, 1)),
         source_(read_model_source(given)) {
     check_source();
+    say_parts();
     read_from_companions();
     check_companions();
     open_all_data();
@@ -121,6 +123,22 @@ class Run {
     check_weights(source_.directory, source_.config);
     verify_model_of_run(source_.directory);
     if (!config_.resume && !config_.model.adapter.empty()) verify_model_of_run(config_.model.adapter);
+  }
+
+  void say_parts() const {
+    const std::string& whole = source_.config.part_of;
+    if (whole.empty() || source_.directory.empty()) return;
+    const KeptTensors others(source_.directory, source_.config);
+    const std::string kept = others.description();
+    log_info(fmt::format("{} is a {}: its text part, {}, is trained{}", source_.directory, whole,
+                         source_.config.architecture,
+                         kept.empty()       ? ""
+                         : !keeps_tensors() ? fmt::format("; {} are not", kept)
+                                            : fmt::format("; {} are kept as they are", kept)));
+    if (others.has_prediction_layers() && keeps_tensors())
+      log_warn(
+          "the layers of multi-token prediction (mtp) are kept as they were, and do not fit the trained weights: a "
+          "server that drafts tokens with them has fewer accepted, or train them elsewhere");
   }
 
   void warn_of_peft() const {
@@ -259,6 +277,11 @@ class Run {
                            config_.names("data.tokenizer"), config_.data.tokenizer));
   }
 
+  // Whether the run's models have tensors of a multimodal source that are not trained. Adapters do not.
+  bool keeps_tensors() const {
+    return !source_.config.part_of.empty() && !source_.directory.empty() && config_.adapter.rank == 0;
+  }
+
   // Copies the companions into the run. If the originals are gone since the run began, or are the run's own copy, the
   // existing copy stays.
   void keep_companions() {
@@ -269,10 +292,15 @@ class Run {
     if (gone && !fs::is_directory(to, none)) fail_no_tokenizer();
     if (!gone && !own) {
       remove_companion_record(config_.run_dir);
-      write_companion_record(config_.run_dir, write_companions({.directory = to,
-                                                                .config_json = source_.config_text,
-                                                                .source_directory = from,
-                                                                .chat_template = chat_template_}));
+      std::vector<std::string> names = write_companions({.directory = to,
+                                                         .config_json = source_.config_text,
+                                                         .source_directory = from,
+                                                         .chat_template = chat_template_});
+      if (keeps_tensors()) {
+        KeptTensors(source_.directory, source_.config).write_copy(to);
+        names.push_back(kKeptFile);
+      }
+      write_companion_record(config_.run_dir, names);
       return;
     }
     if (const std::string damage = companion_damage(config_.run_dir); !damage.empty()) fail_both_gone(damage);

@@ -49,6 +49,45 @@ json linear_modules(const std::vector<const LayerLayout*>& layouts) {
   return ends;
 }
 
+// Those modules of the text part of a multimodal model, in full.
+json modules_in_whole(const std::set<std::string>& modules, const TextNames& names) {
+  std::set<std::string> all;
+  for (const std::string& module : modules) all.insert(module_of(names.in_files(module + ".weight")));
+  return all;
+}
+
+// A regular expression for the ends of modules' names in the text part alone.
+std::string pattern_in_whole(const json& ends) {
+  std::vector<std::string> texts;
+  for (const json& end : ends) texts.push_back(end);
+  return fmt::format("model\\.language_model\\..*\\.({})", fmt::join(texts, "|"));
+}
+
+json targets_json(const AdapterRules& rules, const std::vector<const LayerLayout*>& layouts, const TextNames& names) {
+  if (rules.targets.empty()) return nullptr;
+  const bool whole = names == kModuleNames;
+  if (rules.targets != std::vector<std::string>{AdapterRules::kAllLinear})
+    return whole ? modules_in_whole(adapted_modules(layouts), names) : modules_json(rules.targets);
+  const json modules = linear_modules(layouts);
+  if (!whole) return modules;
+  const bool ends = modules.front().get<std::string>().find('.') == std::string::npos;
+  return ends ? json(pattern_in_whole(modules)) : modules_in_whole(adapted_modules(layouts), names);
+}
+
+json saved_modules_json(const AdapterRules& rules, const std::vector<const LayerLayout*>& layouts,
+                        const TextNames& names) {
+  if (rules.also_train.empty()) return nullptr;
+  if (names != kModuleNames) return rules.also_train;
+  const TrainedWhole whole(rules);
+  std::set<std::string> modules;
+  for (const LayerLayout* layout : layouts) {
+    for (const TensorSpec& tensor : layout->tensors) {
+      if (!tensor.is_adapter() && whole.has(tensor)) modules.insert(module_of(tensor.name));
+    }
+  }
+  return modules_in_whole(modules, names);
+}
+
 json number_json(double value) { return value == std::floor(value) ? json(static_cast<int64_t>(value)) : json(value); }
 
 ordered_json numbers_json(const std::vector<std::pair<std::string, double>>& numbers) {
@@ -95,6 +134,15 @@ std::vector<int64_t> exchanged_shape(const TensorSpec& tensor) {
                                                : std::vector<int64_t>{s.slices * tensor.cols, tensor.rows};
 }
 
+// How a PEFT directory's file names the modules of a text model.
+TextNames names_in(const ModelFiles& files) {
+  std::vector<std::string> names;
+  for (const StoredTensor* tensor : files.tensors()) {
+    if (tensor->name.starts_with(kPeftPrefix)) names.push_back(tensor->name.substr(std::string(kPeftPrefix).size()));
+  }
+  return find_text_names(names);
+}
+
 // A PEFT directory's file with the tensors that it must hold, and no others.
 //
 // PEFT has changed what the halves of experts' adapters are. Up to 0.18 the first half is for a parameter's second axis
@@ -102,9 +150,10 @@ std::vector<int64_t> exchanged_shape(const TensorSpec& tensor) {
 // first half is always for the inputs, as in a module's adapter.
 class AdapterWeights {
  public:
-  AdapterWeights(const std::string& directory, const std::vector<const TensorSpec*>& tensors, PeftNames names)
+  AdapterWeights(const std::string& directory, const std::vector<const TensorSpec*>& tensors,
+                 const std::vector<const LayerLayout*>& layouts)
       : files_(directory + "/adapter_model.safetensors"),
-        names_(std::move(names)),
+        names_(layouts, names_in(files_)),
         exchanged_(has_exchanged(directory, tensors)) {
     std::set<std::string> known;
     for (const TensorSpec* tensor : tensors)
@@ -118,7 +167,8 @@ class AdapterWeights {
                         files_.path(), printable(stored->name)));
       fail_input(fmt::format(
           "{}: tensor {} belongs to no module that has an adapter here. Either the adapter was made for "
-          "another model, or it adapts a router, the embedding or the output matrix, which is not supported",
+          "another model, or it adapts a router, the embedding, the output matrix or another part of a multimodal "
+          "model, which is not supported",
           files_.path(), printable(stored->name)));
     }
   }
@@ -208,31 +258,30 @@ std::vector<const TensorSpec*> trained_tensors(const std::vector<LayerRecord>& r
 std::string PeftNames::operator()(const std::string& name) const {
   constexpr std::string_view kBias = ".bias";
   const bool wrapped = name.ends_with(kBias) && adapted_.contains(module_of(name));
-  return kPeftPrefix + (wrapped ? module_of(name) + ".base_layer.bias" : name);
+  return kPeftPrefix + names_.in_files(wrapped ? module_of(name) + ".base_layer.bias" : name);
 }
 
+TextNames module_names(const ModelConfig& model) { return model.part_of.empty() ? TextNames() : kModuleNames; }
+
 std::string adapter_config(const AdapterRules& rules, const std::string& base,
-                           const std::vector<const LayerLayout*>& layouts) {
-  const bool all = rules.targets == std::vector<std::string>{AdapterRules::kAllLinear};
+                           const std::vector<const LayerLayout*>& layouts, const TextNames& names) {
   const ordered_json config = {
       {"alpha_pattern", numbers_json(rules.alpha_pattern)},
       {"base_model_name_or_path", base.empty() ? json() : json(base)},
       {"bias", rules.bias == AdapterBias::all          ? "all"
                : rules.bias == AdapterBias::of_adapted ? "lora_only"
                                                        : "none"},
-      {"exclude_modules", modules_json(rules.exclude)},
+      {"exclude_modules", names == kModuleNames ? json() : modules_json(rules.exclude)},
       {"fan_in_fan_out", false},
       {"inference_mode", true},
       {"init_lora_weights", rules.init == AdapterInit::gaussian ? json("gaussian") : json(true)},
       {"lora_alpha", number_json(rules.alpha)},
       {"lora_dropout", rules.dropout},
-      {"modules_to_save", rules.also_train.empty() ? json() : json(rules.also_train)},
+      {"modules_to_save", saved_modules_json(rules, layouts, names)},
       {"peft_type", "LORA"},
       {"r", rules.rank},
       {"rank_pattern", numbers_json(rules.rank_pattern)},
-      {"target_modules", rules.targets.empty() ? json()
-                         : all                 ? linear_modules(layouts)
-                                               : modules_json(rules.targets)},
+      {"target_modules", targets_json(rules, layouts, names)},
       {"target_parameters", rules.target_parameters.empty() ? json() : json(rules.target_parameters)},
       {"task_type", "CAUSAL_LM"},
       {"trainable_token_indices", token_indices_json(rules)},
@@ -242,13 +291,13 @@ std::string adapter_config(const AdapterRules& rules, const std::string& base,
 }
 
 StateHash export_adapter(const std::string& directory, const ExportTexts& texts, const std::string& config,
-                         const std::vector<LayerRecord>& records, int threads) {
+                         const std::vector<LayerRecord>& records, const TextNames& names, int threads) {
   ExportRequest request{.directory = directory, .source_directory = texts.source_directory, .adapter_json = config};
   std::vector<const LayerLayout*> layouts;
   for (const LayerRecord& record : records) layouts.push_back(&record.layout());
   return export_tensors(
-      std::move(request), trained_tensors(records), PeftNames(layouts), [](const TensorSpec&) { return DType::f32; },
-      texts.ready, records, threads);
+      std::move(request), trained_tensors(records), PeftNames(layouts, names),
+      [](const TensorSpec&) { return DType::f32; }, texts.ready, records, threads);
 }
 
 AdapterValues read_adapter(const std::string& directory, const AdapterRules& rules,
@@ -256,7 +305,7 @@ AdapterValues read_adapter(const std::string& directory, const AdapterRules& rul
   std::vector<const LayerLayout*> pointers;
   for (const LayerLayout& layout : layouts) pointers.push_back(&layout);
   const std::vector<const TensorSpec*> tensors = adapter_file_tensors(rules, pointers);
-  const AdapterWeights files(directory, tensors, PeftNames(pointers));
+  const AdapterWeights files(directory, tensors, pointers);
   AdapterValues values;
   for (const TensorSpec* tensor : tensors) {
     std::vector<float>& into = values[tensor->name];
@@ -272,7 +321,7 @@ void load_adapter(const std::string& directory, const AdapterRules& rules, std::
   std::vector<const LayerLayout*> layouts;
   for (const LayerRecord& record : records) layouts.push_back(&record.layout());
   const std::vector<const TensorSpec*> tensors = adapter_file_tensors(rules, layouts);
-  const AdapterWeights files(directory, tensors, PeftNames(layouts));
+  const AdapterWeights files(directory, tensors, layouts);
   const std::set<const TensorSpec*> wanted(tensors.begin(), tensors.end());
   for_pieces(records, threads, "loading the adapter", [&](const TensorPiece& piece, float* scratch) {
     if (!wanted.contains(piece.tensor)) return;

@@ -161,11 +161,16 @@ StateHash Session::export_model(const std::string& directory, const TensorTypes&
     std::vector<const LayerLayout*> layouts;
     for (const LayerRecord& record : records) layouts.push_back(&record.layout());
     return export_adapter(directory, {.source_directory = source, .config_json = {}, .ready = ready},
-                          adapter_config(identity_.trained.adapter, base_name(), layouts), records, threads());
+                          adapter_config(identity_.trained.adapter, base_name(), layouts, module_names(model())),
+                          records, module_names(model()), threads());
   }
-  return megatrain::export_model(
-      directory, {.source_directory = source, .config_json = exported_config(source_, identity_.dtype), .ready = ready},
-      types, records, threads());
+  const KeptTensors kept(source, source_.config);
+  return megatrain::export_model(directory,
+                                 {.source_directory = source,
+                                  .config_json = exported_config(source_, identity_.dtype),
+                                  .ready = ready,
+                                  .kept = &kept},
+                                 types, records, threads());
 }
 
 }  // namespace megatrain

@@ -276,35 +276,70 @@ void init_weights(const ModelConfig& config, uint64_t seed, std::vector<LayerRec
   init_magnitudes(records, threads);
 }
 
+namespace {
+
+// Bytes of a file's tensor: made of a record's, or `kept`.
+struct ExportPiece {
+  std::string name;
+  FilePiece piece;
+  const KeptTensors::Tensor* kept;
+  int64_t begin, bytes;  // of `kept`
+};
+
+void add_kept(const KeptTensors& kept, ExportRequest& request,
+              std::map<std::string, std::vector<ExportPiece>>& by_name) {
+  constexpr int64_t kMost = 4 * kPiece;
+  for (const KeptTensors::Tensor& tensor : kept.tensors()) {
+    const int64_t bytes = tensor.declaration.bytes();
+    std::vector<ExportPiece>& cut = by_name[tensor.declaration.name];
+    request.tensors.push_back(tensor.declaration);
+    for (int64_t at = 0; at == 0 || at < bytes; at += kMost)
+      cut.push_back({tensor.declaration.name, {}, &tensor, at, std::min(kMost, bytes - at)});
+  }
+}
+
+}  // namespace
+
 StateHash export_tensors(ExportRequest request, const std::vector<const TensorSpec*>& specs,
                          const std::function<std::string(const std::string&)>& name,
                          const std::function<DType(const TensorSpec&)>& type, const ExportReady& ready,
-                         const std::vector<LayerRecord>& records, int threads) {
+                         const std::vector<LayerRecord>& records, int threads, const KeptTensors* kept) {
   std::map<const TensorSpec*, const LayerRecord*> record_of;
   for (const LayerRecord& record : records) {
     for (const TensorSpec& tensor : record.layout().tensors) record_of[&tensor] = &record;
   }
   const std::vector<FileTensor> tensors = file_tensors(specs);
   const auto type_of = [&](const FileTensor& tensor) { return type(*tensor.parts.front()); };
-  const auto name_of = [&](const FilePiece& piece) { return name(piece.tensor->name); };
-  std::map<std::string, std::vector<FilePiece>> by_name;
+  std::map<std::string, std::vector<ExportPiece>> by_name;
   for (const FileTensor& tensor : tensors) {
     request.tensors.push_back({name(tensor.name), type_of(tensor), tensor.shape});
-    by_name[request.tensors.back().name] = cut_file_tensor(tensor);
+    const std::string& called = request.tensors.back().name;
+    for (const FilePiece& piece : cut_file_tensor(tensor)) by_name[called].push_back({called, piece, nullptr, 0, 0});
   }
-  std::vector<FilePiece> pieces;
+  if (kept) add_kept(*kept, request, by_name);
+  std::vector<ExportPiece> pieces;
   for (const auto& [name, cut] : by_name) pieces.insert(pieces.end(), cut.begin(), cut.end());
   ModelExport out(std::move(request));
   const PartReader read = [&](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
     record_of.at(&part)->read_master(part, begin, count, values);
   };
-  const StateHash hash =
-      hash_pieces(pieces, {}, piece_team(tensors, threads), "writing the model", name_of, [&](const FilePiece& piece) {
+  const StateHash hash = hash_pieces(
+      pieces, {}, piece_team(tensors, threads), "writing the model",
+      [](const ExportPiece& piece) { return piece.name; },
+      [&](const ExportPiece& each) {
+        if (each.kept) {
+          const std::byte* data = each.kept->data + each.begin;
+          std::vector<std::byte> bytes(data, data + each.bytes);
+          out.write(each.name, each.begin, bytes.data(), each.bytes);
+          return bytes;
+        }
+        const FilePiece& piece = each.piece;
         const DType stored = type_of(*piece.tensor);
         std::vector<std::byte> bytes = piece_bytes(piece, stored, read);
-        out.write(name_of(piece), piece.begin * dtype_bytes(stored), bytes.data(), std::ssize(bytes));
+        out.write(each.name, piece.begin * dtype_bytes(stored), bytes.data(), std::ssize(bytes));
         return bytes;
       });
+  if (kept) kept->check_whole();
   if (ready) ready(hash);
   out.finish();
   return hash;
@@ -319,8 +354,9 @@ StateHash export_model(const std::string& directory, const ExportTexts& texts, c
   ExportRequest request{
       .directory = directory, .config_json = texts.config_json, .source_directory = texts.source_directory};
   return export_tensors(
-      std::move(request), specs, [](const std::string& name) { return name; },
-      [&](const TensorSpec& t) { return types.at(t.name); }, texts.ready, records, threads);
+      std::move(request), specs,
+      [&](const std::string& name) { return texts.kept ? texts.kept->name_in_files(name) : name; },
+      [&](const TensorSpec& t) { return types.at(t.name); }, texts.ready, records, threads, texts.kept);
 }
 
 std::vector<TensorDeclaration> stored_tensors(const std::vector<LayerRecord>& records) {

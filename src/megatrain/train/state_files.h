@@ -12,6 +12,7 @@
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/model/config.h"
+#include "megatrain/model/files/kept_tensors.h"
 #include "megatrain/model/files/load_weights.h"
 #include "megatrain/store/record.h"
 
@@ -41,7 +42,8 @@ using ExportReady = std::function<void(const StateHash&)>;
 struct ExportTexts {
   std::string source_directory;  // as in ExportRequest
   std::string config_json;
-  ExportReady ready = {};  // called when everything is written, before it gets its final name
+  ExportReady ready = {};             // called when everything is written, before it gets its final name
+  const KeptTensors* kept = nullptr;  // of a multimodal model, written beside the tensors of the records
 };
 // Writes a Hugging Face directory with every tensor in the dtype that `types` gives it. Returns the hash of its
 // contents, equal to hash_directory().
@@ -49,11 +51,11 @@ StateHash export_model(const std::string& directory, const ExportTexts& texts, c
                        const std::vector<LayerRecord>& records, int threads);
 
 // Writes these tensors of the records into a directory, each under what `name` makes of its name and in the dtype that
-// `type` gives it. Returns the hash of its contents, equal to hash_directory().
+// `type` gives it, and `kept` beside them. Returns the hash of its contents, equal to hash_directory().
 StateHash export_tensors(ExportRequest request, const std::vector<const TensorSpec*>& tensors,
                          const std::function<std::string(const std::string&)>& name,
                          const std::function<DType(const TensorSpec&)>& type, const ExportReady& ready,
-                         const std::vector<LayerRecord>& records, int threads);
+                         const std::vector<LayerRecord>& records, int threads, const KeptTensors* kept = nullptr);
 
 // Writes NAME (the master weights) and, for trained tensors, NAME.exp_avg and NAME.exp_avg_sq. When this returns the
 // file's hash, the file is durable under `path`. The hash is over the values, so it is the same for both forms:

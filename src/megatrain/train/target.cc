@@ -9,6 +9,7 @@
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/dense_family.h"
+#include "megatrain/model/multimodal.h"
 #include "megatrain/model/presets.h"
 
 namespace megatrain {
@@ -48,8 +49,9 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
   if (layers && (*layers < 1 || *layers > kMaxLayers))
     fail_config(fmt::format("--layers is {}; expected a number of layers from 1 to {}", *layers, kMaxLayers));
   if (layers && json.is_object()) {
-    json["num_hidden_layers"] = *layers;
-    json.erase("layer_types");
+    nlohmann::json& text = text_fields(json);
+    text["num_hidden_layers"] = *layers;
+    text.erase("layer_types");
   }
   Target target{.config = config, .model = parse_model_config(json, where), .directory = directory, .stored = {}};
   target.stored = stored_types(directory, target.model);

@@ -1,4 +1,4 @@
-// Gemma 3, text only: GeGLU, a scaled embedding, norms before and after attention and MLP. Files store the weights of
+// Gemma 3: GeGLU, a scaled embedding, norms before and after attention and MLP. Files store the weights of
 // the norms minus one. Between global layers there are local ones, which have a sliding window and their own RoPE.
 #include <cmath>
 
@@ -162,7 +162,15 @@ Family gemma3_family() {
                                 .keys = gemma3_llama_cpp_keys,
                                 .tensors = {{"post_attention_layernorm.weight", "post_attention_norm.weight"},
                                             {"pre_feedforward_layernorm.weight", "ffn_norm.weight"},
-                                            {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}}}};
+                                            {"post_feedforward_layernorm.weight", "post_ffw_norm.weight"}}},
+          .part_of = {{.architecture = "Gemma3ForConditionalGeneration",
+                       .model_type = "gemma3",
+                       .text_type = "gemma3_text",
+                       .absent = {{"vocab_size", 262208},
+                                  {"hidden_size", 2304},
+                                  {"intermediate_size", 9216},
+                                  {"num_hidden_layers", 26},
+                                  {"num_attention_heads", 8}}}}};
 }
 
 }  // namespace megatrain

@@ -23,7 +23,9 @@ Family mistral_family() {
           .read = read_mistral,
           .tensors = dense_tensors,
           .phases = dense_phases,
-          .llama_cpp = LlamaCpp{.name = "llama", .is_llama = true}};
+          .llama_cpp = LlamaCpp{.name = "llama", .is_llama = true},
+          .part_of = {
+              {.architecture = "Mistral3ForConditionalGeneration", .model_type = "mistral3", .text_type = "mistral"}}};
 }
 
 }  // namespace megatrain

@@ -36,7 +36,20 @@ Family qwen2_family() {
                       qwen2_preset("qwen2.5-7b", {3584, 18944, 28, 28, 4, 152064, false, kEps, kTheta}),
                       qwen2_preset("qwen2.5-14b", {5120, 13824, 48, 40, 8, 152064, false, kEps, kTheta}),
                       qwen2_preset("qwen2.5-32b", {5120, 27648, 64, 40, 8, 152064, false, kEps, kTheta}),
-                      qwen2_preset("qwen2.5-72b", {8192, 29568, 80, 64, 8, 152064, false, kEps, kTheta})}};
+                      qwen2_preset("qwen2.5-72b", {8192, 29568, 80, 64, 8, 152064, false, kEps, kTheta})},
+          .part_of = {{.architecture = "Qwen2_5_VLForConditionalGeneration",
+                       .model_type = "qwen2_5_vl",
+                       .text_type = "qwen2_5_vl_text",
+                       .absent = {{"vocab_size", 152064},
+                                  {"hidden_size", 8192},
+                                  {"intermediate_size", 29568},
+                                  {"num_hidden_layers", 80},
+                                  {"num_attention_heads", 64},
+                                  {"num_key_value_heads", 8},
+                                  {"max_window_layers", 80},
+                                  {"rms_norm_eps", 1e-5},
+                                  {"rope_theta", 1e6}},
+                       .flat = true}}};
 }
 
 }  // namespace megatrain

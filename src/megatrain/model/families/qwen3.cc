@@ -37,7 +37,18 @@ Family qwen3_family() {
                       qwen3_preset("qwen3-4b", {2560, 9728, 36, 32, 8, 151936, true, kEps, kTheta}),
                       qwen3_preset("qwen3-8b", {4096, 12288, 36, 32, 8, 151936, false, kEps, kTheta}),
                       qwen3_preset("qwen3-14b", {5120, 17408, 40, 40, 8, 151936, false, kEps, kTheta}),
-                      qwen3_preset("qwen3-32b", {5120, 25600, 64, 64, 8, 151936, false, kEps, kTheta})}};
+                      qwen3_preset("qwen3-32b", {5120, 25600, 64, 64, 8, 151936, false, kEps, kTheta})},
+          .part_of = {{.architecture = "Qwen3VLForConditionalGeneration",
+                       .model_type = "qwen3_vl",
+                       .text_type = "qwen3_vl_text",
+                       .absent = {{"vocab_size", 151936},
+                                  {"hidden_size", 4096},
+                                  {"intermediate_size", 22016},
+                                  {"num_hidden_layers", 32},
+                                  {"num_attention_heads", 32},
+                                  {"max_position_embeddings", 128000},
+                                  {"rope_theta", 5e5}},
+                       .only = {{"use_sliding_window", false}}}}};
 }
 
 }  // namespace megatrain

@@ -15,6 +15,7 @@
 #include "megatrain/hub/model_files.h"
 #include "megatrain/model/files/file_slices.h"
 #include "megatrain/model/files/load_weights.h"
+#include "megatrain/model/multimodal.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/tensor/fp8.h"
@@ -100,7 +101,7 @@ struct BaseFiles::Record {
 BaseFiles::BaseFiles(const std::string& directory, std::vector<LayerLayout> layouts, const std::vector<bool>& wanted,
                      FileReaderOptions options)
     : directory_(directory), layouts_(std::move(layouts)), records_(layouts_.size()) {
-  const ModelFiles files(directory);
+  const ModelFiles files = open_model_files(directory);
   for (size_t r = 0; r < layouts_.size(); ++r) {
     if (!wanted[r]) continue;
     Record& record = records_[r];
@@ -185,7 +186,7 @@ void BaseFiles::check_finite(int64_t index, const std::byte* weights) const {
     const std::byte* stored = weights + stored_at(layout, *piece.tensor);
     const int64_t found = first_not_finite_stored(*piece.tensor, stored, piece.begin, piece.count);
     if (found < 0) return;
-    const ModelFiles files(directory_);
+    const ModelFiles files = open_model_files(directory_);
     const TensorSource source = find_source(files, *piece.tensor);
     float value = 0;
     read_source(source, *piece.tensor, layout.dtype(), piece.begin + found, 1, &value);
@@ -201,7 +202,7 @@ void BaseFiles::check_fp8_piece(const std::byte* weights, const TensorSpec& tens
   if (begin > 0 || std::ranges::all_of(scales, [](float scale) { return std::isfinite(scale); })) {
     if (first_not_finite_fp8(tensor.dtype, codes, first, tensor.cols, begin, count) < 0) return;
   }
-  const ModelFiles files(directory_);
+  const ModelFiles files = open_model_files(directory_);
   check_fp8(files, find_source(files, tensor), tensor, tensor.dtype, scales, codes, begin, count);
 }
 

@@ -14,6 +14,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/files/unused_tensors.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/multimodal.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/tensor/fp8.h"
 
@@ -117,7 +118,7 @@ void check_fp8(const ModelFiles& files, const TensorSource& source, const Tensor
 }
 
 void check_weights(const std::string& directory, const ModelConfig& config) {
-  const ModelFiles files(directory);
+  const ModelFiles files = open_model_files(directory);
   const std::vector<LayerLayout> layouts = model_layouts(config);
   std::vector<const LayerLayout*> pointers;
   for (const LayerLayout& layout : layouts) pointers.push_back(&layout);
@@ -146,7 +147,7 @@ LoadReport match_weights(const ModelFiles& files, const std::vector<const LayerL
 }
 
 LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& records, int threads) {
-  const ModelFiles files(directory);
+  const ModelFiles files = open_model_files(directory);
   std::vector<const LayerLayout*> layouts;
   for (const LayerRecord& record : records) layouts.push_back(&record.layout());
   // All tensors are matched before the first byte is read, so that a wrong file is refused at once.

@@ -10,7 +10,9 @@
 #include "megatrain/base/edit_distance.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/rng.h"
+#include "megatrain/hub/text_names.h"
 #include "megatrain/model/trained/module_pattern.h"
+#include "megatrain/model/trained/names_in_whole.h"
 #include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
@@ -19,6 +21,10 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight", kA = ".lora_A.weight", kB = ".lora_B.weight",
                            kMagnitude = ".lora_magnitude_vector";
+
+bool matches(const ModulePattern& pattern, const std::string& module) {
+  return pattern.matches(module) || pattern.matches(kModuleNames.in_files(module));
+}
 
 // Names of modules, or one regular expression.
 class ModuleSet {
@@ -38,7 +44,7 @@ class ModuleSet {
 
   bool has(const std::string& module) const {
     return std::ranges::any_of(ends_, [&](const std::string& end) { return is_end_of(end, module); }) ||
-           std::ranges::any_of(patterns_, [&](const ModulePattern& pattern) { return pattern.matches(module); });
+           std::ranges::any_of(patterns_, [&](const ModulePattern& pattern) { return matches(pattern, module); });
   }
 
  private:
@@ -106,7 +112,7 @@ class Targets {
   static double found(const std::vector<ModulePattern>& patterns, const Patterns& values, const std::string& module,
                       double otherwise) {
     for (size_t i = 0; i < patterns.size(); ++i) {
-      if (patterns[i].matches(module)) return values[i].second;
+      if (matches(patterns[i], module)) return values[i].second;
     }
     return otherwise;
   }
@@ -144,7 +150,23 @@ auto blaming_their_file(const AdapterRules& rules, const Action& action) {
 }  // namespace
 
 bool is_end_of(const std::string& end, const std::string& module) {
-  return module == end || module.ends_with("." + end);
+  const std::string in_whole = kModuleNames.in_files(module);
+  return module == end || module.ends_with("." + end) || in_whole == end || in_whole.ends_with("." + end);
+}
+
+void refuse_names_in_whole(const AdapterRules& rules) {
+  const auto names_it = [](const std::string& text) { return text.find("language_model") != std::string::npos; };
+  for (const auto& [key, texts] : {std::pair{"targets", &rules.targets},
+                                   {"target_parameters", &rules.target_parameters},
+                                   {"exclude", &rules.exclude},
+                                   {"also_train", &rules.also_train}}) {
+    const auto found = std::ranges::find_if(*texts, names_it);
+    if (found == texts->end()) continue;
+    const std::string what =
+        fmt::format("'{}' names a module of a multimodal model, and this one is a text model", *found);
+    if (rules.from_file) fail_input("adapter_config.json of the adapter: " + what);
+    fail_config(fmt::format("adapter.{}: {}; leave language_model out", key, what));
+  }
 }
 
 std::string module_of(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
@@ -484,7 +506,10 @@ void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, b
 bool TrainedWhole::has(const TensorSpec& tensor) const {
   std::string module = module_of(tensor.name);
   while (true) {
-    if (std::ranges::any_of(ends_, [&](const std::string& end) { return module.ends_with(end); })) return true;
+    const std::string in_whole = kModuleNames.in_files(module);
+    if (std::ranges::any_of(ends_,
+                            [&](const std::string& end) { return module.ends_with(end) || in_whole.ends_with(end); }))
+      return true;
     const size_t dot = module.rfind('.');
     if (dot == std::string::npos) return false;
     module.resize(dot);
