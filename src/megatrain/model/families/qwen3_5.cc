@@ -108,7 +108,15 @@ Family qwen3_5_family() {
       .phases = dense_phases,
       .presets = {qwen3_5_preset("qwen3.5-4b", 32, {2560, 9216, 32, 16, 4, 248320, true, kEps, kTheta}),
                   qwen3_5_preset("qwen3.5-9b", 32, {4096, 12288, 32, 16, 4, 248320, false, kEps, kTheta}),
-                  qwen3_5_preset("qwen3.6-27b", 48, {5120, 17408, 64, 24, 4, 248320, false, kEps, kTheta})}};
+                  qwen3_5_preset("qwen3.6-27b", 48, {5120, 17408, 64, 24, 4, 248320, false, kEps, kTheta})},
+          .part_of = {{.architecture = "Qwen3_5ForConditionalGeneration",
+                       .model_type = "qwen3_5",
+                       .text_type = "qwen3_5_text",
+                       .absent = {{"vocab_size", 248320},
+                                  {"hidden_size", 4096},
+                                  {"intermediate_size", 12288},
+                                  {"num_hidden_layers", 32},
+                                  {"num_attention_heads", 16}}}}};
 }
 
 }  // namespace megatrain
