@@ -8,6 +8,7 @@ Python instead: tools/make_jinja_unicode.py.
 
     python3 tools/make_tokenizer_unicode.py > src/megatrain/unicode/tables.cc      (needs: pip install tokenizers)
 """
+import struct
 import sys
 import unicodedata
 
@@ -174,6 +175,8 @@ def main():
     mapping("kLowercase", lower)
     array("uint32_t", "kCombiningClass", hexes(c << 8 | k for c, k in sorted(classes.items())))
     array("uint32_t", "kCompositions", hexes(v for (a, b), c in sorted(composed.items()) for v in (a, b, c)))
+    print("// (first code point, last, sum of kGrapheme… bits)")
+    array("uint32_t", "kGraphemeRanges", hexes(v for r in grapheme_ranges() for v in r))
     print("}  // namespace megatrain::tokenizer_unicode")
 
 
@@ -198,6 +201,86 @@ def rust_word():
         for piece, _ in whitespace.pre_tokenize_str(text):
             if len(piece) == 2 and piece[0] == "a":
                 found.add(ord(piece[1]))
+    return found
+
+
+def charsmap(rules):
+    """A Precompiled normalizer's bytes: a double array of the keys, and the texts that replace them."""
+    texts, trie = b"", {}
+    for key, text in rules.items():
+        node = trie
+        for byte in key.encode():
+            node = node.setdefault(byte, {})
+        node[-1] = len(texts)
+        texts += text.encode() + b"\0"
+    units, used, waiting = {}, {0}, [(trie, 0)]
+    while waiting:
+        node, at = waiting.pop()
+        labels = [byte for byte in node if byte >= 0]
+        base = 256
+        while any(base ^ byte in used for byte in labels + [0]):
+            base += 1
+        units[at] = units.get(at, 0) | (base ^ at) << 10 | (-1 in node) << 8
+        used.update(base ^ byte for byte in labels + [0])
+        units[base] = 1 << 31 | node.get(-1, 0)
+        for byte in labels:
+            units[base ^ byte] = byte
+            waiting.append((node[byte], base ^ byte))
+    unused = 1 << 31
+    array = [units.get(i, unused) for i in range(max(units) + 256)]
+    return struct.pack(f"<{len(array) + 1}I", 4 * len(array), *array) + texts
+
+
+def boundary_probe():
+    """A function of texts made from each code point, which ends in a probe: one of "a", "©" and "क", and an acute accent.
+    It gives the code points after which the probe does not begin a grapheme. Precompiled replaces a whole grapheme by
+    what its beginning maps to, so the accent is lost exactly if the probe begins one."""
+    normalizer = normalizers.Precompiled(charsmap({"a": "X", "©": "X", "क": "X", "\u0301": "Y", "\u0302": "Z"}))
+
+    def joined(text_of):
+        found = set()
+        for codes in texts():
+            codes = [c for c in codes if c not in (0x0A, 0x0D)]
+            lines = normalizer.normalize_str("\n".join(text_of(chr(c)) for c in codes)).split("\n")
+            assert len(lines) == len(codes)
+            found.update(c for c, line in zip(codes, lines) if line[-1] in "YZ" and line[-2] in "XY")
+        return found
+
+    return joined
+
+
+def grapheme_ranges():
+    """What the library's graphemes (UAX #29) go by."""
+    joined = boundary_probe()
+    probes = set(map(ord, "a©क\u0301\u0302"))
+    kinds = {
+        1: {0x0A, 0x0D} | set(CODES) - joined(lambda c: c + "\u0301\u0302") - probes,  # control
+        2: after_letter(),  # extends what is before it
+        4: joined(lambda c: c + "a\u0301"),  # prepended to what is after it
+        8: joined(lambda c: c + "\u200D©\u0301"),  # a pictograph
+        32: joined(lambda c: c + "\u094Dक\u0301"),  # a consonant
+    }
+    kinds[16] = joined(lambda c: "©" + c + "\u200D©\u0301") - kinds[8]  # may stand between a pictograph and its joiner
+    kinds[64] = joined(lambda c: "क" + c + "क\u0301") - kinds[4]  # links two consonants
+    kinds[128] = joined(lambda c: "क\u094D" + c + "क\u0301") - kinds[4]  # may stand between consonants beside a link
+    flags = [sum(bit for bit, codes in kinds.items() if c in codes) for c in range(0x110000)]
+    found = []
+    for c, value in enumerate(flags):
+        if found and found[-1][1] == c - 1 and found[-1][2] == value:
+            found[-1][1] = c
+        elif value:
+            found.append([c, c, value])
+    return found
+
+
+def after_letter():
+    """The code points that belong to the grapheme of an "a" before them: it is replaced as a whole."""
+    normalizer = normalizers.Precompiled(charsmap({"a": "X"}))
+    found = set()
+    for codes in texts():
+        codes = [c for c in codes if c not in (0x0A, 0x0D)]
+        lines = normalizer.normalize_str("\n".join("a" + chr(c) for c in codes)).split("\n")
+        found.update(c for c, line in zip(codes, lines) if line == "X")
     return found
 
 

@@ -101,7 +101,8 @@ def main():
     same_loss = losses["whole"] == losses["killed"] and len(losses["whole"]) == o.steps
     falls = losses["whole"][-1] < 0.9 * losses["whole"][0]
     usual = sorted(step["seconds"] for step in runs["whole"])[o.steps // 2]
-    summary = {"hashes": hashes, "equal": hashes["whole"] == hashes["killed"], "equal_losses": same_loss,
+    counted = {name: {**parts, "tensors": len(parts["tensors"])} for name, parts in hashes.items()}  # there are 50,000
+    summary = {"hashes": counted, "equal": hashes["whole"] == hashes["killed"], "equal_losses": same_loss,
                "falls": falls, "killed_at": killed_at, "losses": losses["whole"], "median_s": usual,
                "memory": plan, "seconds": seconds,
                "setting": {key: str(value) for key, value in vars(o).items()}}

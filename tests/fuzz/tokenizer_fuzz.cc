@@ -33,8 +33,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::string goldens = in_repository("tests/tokenizer/goldens/");
   static const std::vector<Tokenizer> tokenizers = [] {
     std::vector<Tokenizer> made;
-    for (const char* const name :
-         {"llama3", "qwen", "gpt2", "deepseek", "llama2", "mistral", "folded", "affixed", "bytes_first"}) {
+    for (const char* const name : {"llama3", "qwen", "gpt2", "deepseek", "llama2", "mistral", "folded", "affixed",
+                                   "bytes_first", "t5", "llm_jp", "helium"}) {
       made.push_back(Tokenizer::from_file(goldens + name + ".tokenizer.json"));
     }
     return made;

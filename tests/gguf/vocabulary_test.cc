@@ -81,6 +81,7 @@ TEST(GgufVocabulary, RefusesTokenizersThatLlamaCppLacksByName) {
   expect_refused("affixed", {"neither a byte-level BPE", "SentencePiece"});
   expect_refused("folded", {"neither a byte-level BPE"}, [](json& file) { file["model"]["byte_fallback"] = nullptr; });
   expect_refused("bytes_first", {"neither a byte-level BPE"});
+  expect_refused("llm_jp", {"is a Unigram tokenizer"});
   expect_refused("qwen", {"NFKC"}, [](json& file) { file["normalizer"]["type"] = "NFKC"; });
   expect_refused("llama3", {"a pattern that llama.cpp has no name for"}, [](json& file) {
     file["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "\\p{L}+|[^\\p{L}]+";

@@ -5,12 +5,18 @@ published models, texts, and hashes of what the library makes of them. Not run b
     python3 tests/tokenizer/make_tokenizer_goldens.py
 """
 import json
+import math
 import os
+import sys
+from collections import Counter
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import sample_texts
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tools"))
+from make_tokenizer_unicode import charsmap
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "goldens")
 TEXTS = 1500
@@ -165,6 +171,98 @@ def bytes_first():
     return tokenizer
 
 
+# Keys begin alike, end inside a grapheme or hold several characters; some are replaced by nothing.
+CHARSMAP = {
+    "a\u0301": "á", "e\u0301": "é", "A\u030A": "Å", "A\u030A\u0301": "Ǻ", "ﬁ": "fi", "™": "TM", "½": "1⁄2", "①": "1", "Ａ": "A", "\u3000": " ",
+    "\t": " ", "\n": " ", "\r": " ", "\u0001": "", "\u007F": "", "\u200B": "", "\u00AD": "", "\u0323": "", "\u0301\u0323": "!", "©": "(c)", "क": "k",
+    "ᄀ": "g", "ᅡ": "a", "☃": "snow", "\u200D": "+", "가": "ga", "\u0600": "#", "🇯": "J", "ﷺ": "صلى الله عليه وسلم",
+}
+
+
+def unigram(tokenizer, size, first, unknown=0, byte_fallback=False):
+    """Gives the tokenizer the most frequent parts of words, with scores in steps of 0.25, so that sums are often equal."""
+    counts = Counter()
+    for line in [t for t in sample_texts.texts(99, 3000)] + [" ".join(sample_texts.WORDS)] * 20:
+        words = [(tokenizer.normalizer.normalize_str(line) if tokenizer.normalizer else line, None)]
+        if tokenizer.pre_tokenizer:
+            words = tokenizer.pre_tokenizer.pre_tokenize_str(words[0][0])
+        for word, _ in words:
+            for begin in range(len(word)):
+                for end in range(begin + 1, min(begin + 6, len(word)) + 1):
+                    counts[word[begin:end]] += 1
+    total = sum(counts.values())
+    best = sorted(counts, key=lambda t: (-counts[t] * len(t), t))
+    chosen = [t for t in best if t not in first][:size - len(first)]
+    scores = [(t, round(4 * math.log(counts[t] / total)) / 4) for t in chosen]
+    bytes_ = [(f"<0x{b:02X}>", -30.0) for b in range(256)] if byte_fallback else []
+    tokenizer.model = models.Unigram([(t, 0.0) for t in first] + bytes_ + scores, unknown, byte_fallback)
+    return tokenizer
+
+
+def t5():
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap(CHARSMAP)), normalizers.Strip(left=False),
+                                                 normalizers.Replace(Regex(" {2,}"), "▁")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    unigram(tokenizer, 700, ["<pad>", "</s>", "<unk>"], unknown=2)
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(special("</s>", "<unk>"))
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)])
+    return tokenizer
+
+
+def xlm_roberta():
+    """A token twice, unknown text that is a token's, and offsets that are the library's."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    unigram(tokenizer, 700, ["<s>", "<pad>", "</s>", "<unk>", "the"], unknown=3)
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(special("<s>"))
+    return tokenizer
+
+
+def llm_jp():
+    """The mark comes from a pattern that matches nothing, and a whole text is one word."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(Regex(r"(?<!\n)^"), "▁"), normalizers.Replace(Regex(" "), "▁")])
+    unigram(tokenizer, 700, ["<unk|LLM-jp>", "<s|LLM-jp>", "<EOD|LLM-jp>"], byte_fallback=True)
+    tokenizer.add_special_tokens(special("<unk|LLM-jp>", "<s|LLM-jp>", "<EOD|LLM-jp>", "<|im_end|>"))
+    tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Replace(Regex("▁"), " "), decoders.Fuse(),
+                                           decoders.Replace(Regex(r"(?<!\n)^ "), "")])
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A <EOD|LLM-jp>", pair="$A <EOD|LLM-jp> $B <EOD|LLM-jp>",
+                                                             special_tokens=[("<EOD|LLM-jp>", 2)])
+    return tokenizer
+
+
+def helium():
+    """Some bytes have no token, so what holds them is unknown; line breaks are cut off."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(" "), normalizers.Replace(" ", "▁")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split("\n", "contiguous")])
+    unigram(tokenizer, 700, ["<unk>", "<s>", "</s>", "<pad>"], byte_fallback=True)
+    state = json.loads(tokenizer.to_str())
+    state["model"]["vocab"] = [["lost", -20.0] if t in ("<0xE4>", "<0xF0>") else [t, s] for t, s in state["model"]["vocab"]]
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False, single_word=True) for t in ("<s>", "</s>")])
+    tokenizer.add_tokens([AddedToken("\n", normalized=False)])
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)])
+    return tokenizer
+
+
+def unigram_bytes():
+    """Scores above nothing, and words in byte characters."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    unigram(tokenizer, 500, ["<unk>"])
+    state = json.loads(tokenizer.to_str())
+    state["model"]["vocab"] = [[t, s + 20] for t, s in state["model"]["vocab"] if t == "<unk>" or len(t) > 1 or t > "k"]
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
 def byte_offsets(text, encoding):
     starts = [0]
     for c in text:
@@ -184,7 +282,8 @@ def main():
     texts += sample_texts.texts(7, TEXTS - len(texts))
     json.dump(texts, open(FOLDER + "/texts.json", "w"), ensure_ascii=False, separators=(",", ":"))
     builders = {"llama3": llama3, "qwen": qwen, "gpt2": gpt2, "tekken": tekken, "deepseek": deepseek, "llama2": lambda: llama2(False),
-                "mistral": lambda: llama2(True), "folded": folded, "affixed": affixed, "bytes_first": bytes_first}
+                "mistral": lambda: llama2(True), "folded": folded, "affixed": affixed, "bytes_first": bytes_first,
+                "t5": t5, "xlm_roberta": xlm_roberta, "llm_jp": llm_jp, "helium": helium, "unigram_bytes": unigram_bytes}
     for name, build in builders.items():
         path = f"{FOLDER}/{name}.tokenizer.json"
         tokenizer = build()
@@ -197,7 +296,7 @@ def main():
                   "decoded": "".join(hash_of((tokenizer.decode(e.ids, skip_special_tokens=False) + "\0" +
                                               tokenizer.decode(e.ids, skip_special_tokens=True)).encode()) for e in encodings),
                   "first": [e.ids for e in encodings[:12]], "vocab_size": max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1}
-        if name in ("llama3", "gpt2", "tekken", "deepseek", "llama2", "mistral"):  # no composition: offsets are the library's
+        if name in ("llama3", "gpt2", "tekken", "deepseek", "llama2", "mistral", "xlm_roberta"):  # no composition: offsets are the library's
             tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
             golden["ranges"] = "".join(hash_of_numbers(byte_offsets(t, tokenizer.encode(t, add_special_tokens=False))) for t in texts)
         json.dump(golden, open(f"{FOLDER}/{name}.golden.json", "w"), separators=(",", ":"))
@@ -223,11 +322,13 @@ def main():
 
     steps = [normalizers.NFC(), normalizers.NFD(), normalizers.NFKC(), normalizers.NFKD(), normalizers.Lowercase(), normalizers.StripAccents(),
              normalizers.Strip(), normalizers.Strip(left=False), normalizers.Strip(right=False), normalizers.Prepend("_"), normalizers.Replace("th", ""),
-             normalizers.Replace(Regex(r"\s+"), " "), normalizers.ByteLevel()]
+             normalizers.Replace(Regex(r"\s+"), " "), normalizers.ByteLevel(), normalizers.Replace(Regex(r"\b"), "|"),
+             normalizers.Replace(Regex("x*"), "-"), normalizers.Nmt(), normalizers.Precompiled(charsmap(CHARSMAP))]
+    whole = steps[:6] + steps[-2:]
     codes = [chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
     out = []
     for step in steps:
-        every = hash_of("\n".join(step.normalize_str("a\u0327" + c + "\u0323\u0301") for c in codes).encode()) if step in steps[:6] else ""
+        every = hash_of(step.normalize_str("\n".join("a\u0327" + c + "\u0323\u0301" for c in codes)).encode()) if step in whole else ""
         out.append({"config": json.loads(step.__getstate__()), "texts": in_tens([step.normalize_str(t) for t in texts]), "every_code_point": every})
     json.dump(out, open(FOLDER + "/normalizers.json", "w"), indent=0)
 

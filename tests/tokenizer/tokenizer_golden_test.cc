@@ -96,15 +96,18 @@ std::string name_of(const ::testing::TestParamInfo<const char*>& info) { return 
 
 INSTANTIATE_TEST_SUITE_P(Vocabularies, GoldenVocabulary,
                          ::testing::Values("llama3", "qwen", "gpt2", "tekken", "deepseek", "llama2", "mistral",
-                                           "folded", "affixed", "bytes_first"),
+                                           "folded", "affixed", "bytes_first", "t5", "xlm_roberta", "llm_jp", "helium",
+                                           "unigram_bytes"),
                          name_of);
 // If characters are composed, our ranges cover all of them, the library's only the first.
 INSTANTIATE_TEST_SUITE_P(Vocabularies, GoldenRanges,
-                         ::testing::Values("llama3", "gpt2", "tekken", "deepseek", "llama2", "mistral"), name_of);
+                         ::testing::Values("llama3", "gpt2", "tekken", "deepseek", "llama2", "mistral", "xlm_roberta"),
+                         name_of);
 // "affixed" has no decoder, so a token's text depends on all tokens.
 INSTANTIATE_TEST_SUITE_P(Vocabularies, GoldenStream,
                          ::testing::Values("llama3", "qwen", "gpt2", "tekken", "deepseek", "llama2", "mistral",
-                                           "folded", "bytes_first"),
+                                           "folded", "bytes_first", "t5", "xlm_roberta", "llm_jp", "helium",
+                                           "unigram_bytes"),
                          name_of);
 
 TEST(GoldenPreTokenizers, CutEveryTextAsTheTokenizersLibraryDoes) {

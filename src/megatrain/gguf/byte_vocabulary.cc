@@ -96,10 +96,10 @@ bool merges_reach_every_token(const TokenizerFile& file) {
   json model = file.json.at("model");
   model["ignore_merges"] = false;
   const Bpe bpe(TokenizerNode(model, file.path, "model"), true);
-  std::vector<BpeToken> tokens;
+  std::vector<ModelToken> tokens;
   std::string word;
-  for (int32_t id = 0; id <= bpe.last_id(); ++id) {
-    const std::string* token = bpe.token_of(id);
+  for (int32_t id = 0; id <= bpe.vocabulary().last_id(); ++id) {
+    const std::string* token = bpe.vocabulary().token_of(id);
     word.clear();
     if (token == nullptr || !to_bytes(*token, word) || word.empty()) continue;  // none, or a special one
     tokens.clear();

@@ -13,6 +13,7 @@
 #include "megatrain/io/json_file.h"
 #include "megatrain/tokenizer/config_tokens.h"
 #include "megatrain/tokenizer/tokenizer_json.h"
+#include "megatrain/tokenizer/unigram.h"
 
 namespace megatrain {
 namespace {
@@ -204,6 +205,11 @@ void add_vocabulary(const ModelText& text, int64_t vocab, GgufMetadata& metadata
   const std::string path = directory ? text.path + "/tokenizer.json" : text.path;
   const TokenizerFile file{path, read_json_file(path)};
   const nlohmann::json& model = file.json.at("model");
+  if (is_unigram(TokenizerNode(model, path, "model")))
+    fail_input(
+        fmt::format("{} is a Unigram tokenizer, which megatrain cannot write for llama.cpp; it cannot be "
+                    "exported",
+                    path));
   const bool pieces = TokenizerNode(model, path, "model").boolean_or("byte_fallback", false);
   if (!pieces && !is_byte_level(file))
     fail_input(fmt::format(

@@ -105,7 +105,7 @@ bool TextFinder::find(std::string_view text, size_t from, ByteRange& range, int3
   return false;
 }
 
-AddedTokens::AddedTokens(const TokenizerNode& list, const std::vector<ConfigToken>& more, const Bpe& model,
+AddedTokens::AddedTokens(const TokenizerNode& list, const std::vector<ConfigToken>& more, const Vocabulary& model,
                          const Normalizer& normalizer)
     : next_id_(static_cast<int32_t>(model.entries())) {
   for (const TokenizerNode& node : list.items()) {
@@ -147,7 +147,7 @@ AddedTokens::AddedTokens(const TokenizerNode& list, const std::vector<ConfigToke
 }
 
 // A token replaces an existing one with the same text and keeps its id.
-void AddedTokens::add(AddedToken token, const Bpe& model, const Normalizer& normalizer) {
+void AddedTokens::add(AddedToken token, const Vocabulary& model, const Normalizer& normalizer) {
   if (token.content.empty()) return;
   if (const auto known = ids_.find(token.content); known != ids_.end()) {
     token.id = known->second;

@@ -8,10 +8,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "megatrain/tokenizer/bpe.h"
 #include "megatrain/tokenizer/normalizer.h"
 #include "megatrain/tokenizer/pre_tokenizer.h"
 #include "megatrain/tokenizer/tokenizer_json.h"
+#include "megatrain/tokenizer/vocabulary.h"
 
 namespace megatrain {
 
@@ -65,7 +65,7 @@ class AddedTokens {
   AddedTokens() = default;
   // `list` is tokenizer.json's "added_tokens". Tokens that the model lacks get the ids after its vocabulary, in the
   // order of the file, then of `more`.
-  AddedTokens(const TokenizerNode& list, const std::vector<ConfigToken>& more, const Bpe& model,
+  AddedTokens(const TokenizerNode& list, const std::vector<ConfigToken>& more, const Vocabulary& model,
               const Normalizer& normalizer);
 
   // Appends `piece`, split at tokens of one kind: those matched before normalizing, or those matched after.
@@ -80,7 +80,7 @@ class AddedTokens {
   bool is_special(const std::string& text) const { return special_.contains(text); }
 
  private:
-  void add(AddedToken token, const Bpe& model, const Normalizer& normalizer);
+  void add(AddedToken token, const Vocabulary& model, const Normalizer& normalizer);
 
   int32_t next_id_ = 0;
   std::vector<AddedToken> beyond_file_;

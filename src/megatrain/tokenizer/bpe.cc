@@ -78,7 +78,7 @@ Bpe::Bpe(const TokenizerNode& model, bool words_are_bytes) : words_are_bytes_(wo
   }
   read_vocabulary(model.at("vocab"));
   if (model.has("unk_token")) {
-    unknown_ = id_of(model.text("unk_token"));
+    unknown_ = vocabulary_.id_of(model.text("unk_token"));
     if (unknown_ < 0) unknown_missing_ = model.text("unk_token");
   }
   read_merges(model.at("merges"));
@@ -97,17 +97,11 @@ void Bpe::read_vocabulary(const TokenizerNode& node) {
                               nlohmann::json(token).dump(), kMaxId));
     }
     const auto id = value.get<int32_t>();
-    if (static_cast<size_t>(id) >= tokens_.size()) {
-      tokens_.resize(static_cast<size_t>(id) + 1);
-      present_.resize(tokens_.size());
+    if (const std::string* const other = vocabulary_.token_of(id)) {
+      node.refuse(fmt::format("gives the id {} to two tokens, {} and {}", id, nlohmann::json(*other).dump(),
+                              nlohmann::json(token).dump()));
     }
-    if (present_[static_cast<size_t>(id)]) {
-      node.refuse(fmt::format("gives the id {} to two tokens, {} and {}", id,
-                              nlohmann::json(tokens_[static_cast<size_t>(id)]).dump(), nlohmann::json(token).dump()));
-    }
-    tokens_[static_cast<size_t>(id)] = token;
-    present_[static_cast<size_t>(id)] = true;
-    vocabulary_.insert(token, id);
+    vocabulary_.add(token, id);
     if (!words_are_bytes_) {
       words_.insert(token, id);
     } else if (to_bytes(token, bytes)) {
@@ -122,7 +116,7 @@ void Bpe::read_merges(const TokenizerNode& node) {
   merges_.reserve(merges.size());
   std::string joined;
   const std::string mark = "\xE2\x96\x81";  // ▁
-  bool separable = !words_are_bytes_ && prefix_.empty() && suffix_.empty() && id_of(mark) >= 0;
+  bool separable = !words_are_bytes_ && prefix_.empty() && suffix_.empty() && vocabulary_.id_of(mark) >= 0;
   uint32_t rank = 0;
   for (size_t i = 0; i < merges.size(); i++) {
     const nlohmann::json& merge = merges[i];
@@ -147,7 +141,7 @@ void Bpe::read_merges(const TokenizerNode& node) {
       node.refuse(fmt::format("has an entry at {} that is shorter than the prefix", i));
     joined.assign(left);
     joined += right.substr(prefix_.size());
-    const int32_t ids[] = {id_of(left), id_of(right), id_of(joined)};
+    const int32_t ids[] = {vocabulary_.id_of(left), vocabulary_.id_of(right), vocabulary_.id_of(joined)};
     for (int part = 0; part < 3; part++) {
       if (ids[part] >= 0) continue;
       const std::string token = part == 0 ? std::string(left) : part == 1 ? std::string(right) : joined;
@@ -168,27 +162,22 @@ void Bpe::prepare_characters() {
   for (unsigned byte = 0; byte < 256; byte++) {
     const char one = static_cast<char>(byte);
     byte_ids_[byte] = words_are_bytes_ ? words_.find(std::string_view(&one, 1)) : -1;
-    fallback_ids_[byte] = id_of(fmt::format("<0x{:02X}>", byte));
+    fallback_ids_[byte] = vocabulary_.id_of(fmt::format("<0x{:02X}>", byte));
   }
   if (words_are_bytes_) return;
   std::vector<CodePointMap<int32_t>::Entry> entries;
-  for (size_t id = 0; id < tokens_.size(); id++) {
-    const std::string& token = tokens_[id];
-    if (token.empty() || utf8_length(token[0]) != token.size()) continue;
-    const char* at = token.data();
+  for (int32_t id = 0; id <= vocabulary_.last_id(); id++) {
+    const std::string* const token = vocabulary_.token_of(id);
+    if (token == nullptr || token->empty() || utf8_length((*token)[0]) != token->size()) continue;
+    const char* at = token->data();
     const uint32_t code = next_code(at);
-    entries.push_back({{code, code}, static_cast<int32_t>(id)});
+    entries.push_back({{code, code}, id});
   }
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.range.first < b.range.first; });
   character_ids_ = CodePointMap<int32_t>(-1, entries);
 }
 
-const std::string* Bpe::token_of(int32_t id) const {
-  const bool known = id >= 0 && id <= last_id() && present_[static_cast<size_t>(id)];
-  return known ? &tokens_[static_cast<size_t>(id)] : nullptr;
-}
-
-void Bpe::encode(std::string_view word, std::vector<BpeToken>& tokens) const {
+void Bpe::encode(std::string_view word, std::vector<ModelToken>& tokens) const {
   if (word.empty()) return;
   if (ignore_merges_) {
     if (const int32_t id = words_.find(word); id >= 0) {
@@ -211,7 +200,7 @@ void Bpe::encode(std::string_view word, std::vector<BpeToken>& tokens) const {
   }
 }
 
-void Bpe::encode_part(std::string_view part, uint32_t shift, std::vector<BpeToken>& tokens) const {
+void Bpe::encode_part(std::string_view part, uint32_t shift, std::vector<ModelToken>& tokens) const {
   const size_t first = tokens.size();
   if (part.size() > WordCache::kMaxBytes) {
     encode_uncached(part, tokens);
@@ -250,7 +239,7 @@ void Bpe::encode_part(std::string_view part, uint32_t shift, std::vector<BpeToke
   }
 }
 
-void Bpe::encode_uncached(std::string_view word, std::vector<BpeToken>& tokens) const {
+void Bpe::encode_uncached(std::string_view word, std::vector<ModelToken>& tokens) const {
   thread_local Scratch scratch;
   to_symbols(word, scratch.symbols);
   if (scratch.symbols.size() <= kFewSymbols) {

@@ -8,17 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "megatrain/tokenizer/bpe_tables.h"
+#include "megatrain/tokenizer/hash_tables.h"
 #include "megatrain/tokenizer/tokenizer_json.h"
+#include "megatrain/tokenizer/vocabulary.h"
 #include "megatrain/unicode/unicode.h"
 
 namespace megatrain {
-
-struct BpeToken {
-  int32_t id = 0;
-  uint32_t begin = 0;  // bytes [begin, end) of the word
-  uint32_t end = 0;
-};
 
 class Bpe {
  public:
@@ -26,12 +21,9 @@ class Bpe {
   Bpe(const TokenizerNode& model, bool words_are_bytes);
 
   // Appends the tokens of a word, from this thread's cache if it has the word. Thread-safe.
-  void encode(std::string_view word, std::vector<BpeToken>& tokens) const;
+  void encode(std::string_view word, std::vector<ModelToken>& tokens) const;
 
-  int32_t id_of(std::string_view token) const { return vocabulary_.find(token); }  // -1: none
-  const std::string* token_of(int32_t id) const;                                   // null: none
-  int64_t entries() const { return static_cast<int64_t>(vocabulary_.size()); }
-  int32_t last_id() const { return static_cast<int32_t>(tokens_.size()) - 1; }
+  const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
   struct Symbol;
@@ -40,8 +32,8 @@ class Bpe {
   void read_vocabulary(const TokenizerNode& node);
   void read_merges(const TokenizerNode& node);
   void prepare_characters();
-  void encode_part(std::string_view part, uint32_t shift, std::vector<BpeToken>& tokens) const;
-  void encode_uncached(std::string_view word, std::vector<BpeToken>& tokens) const;
+  void encode_part(std::string_view part, uint32_t shift, std::vector<ModelToken>& tokens) const;
+  void encode_uncached(std::string_view word, std::vector<ModelToken>& tokens) const;
   void to_symbols(std::string_view word, std::vector<Symbol>& symbols) const;
   int32_t character_id(std::string_view word, size_t begin, size_t& end, std::string& written) const;
   bool push_bytes(std::string_view character, size_t begin, size_t end, std::vector<Symbol>& symbols) const;
@@ -49,10 +41,8 @@ class Bpe {
   void merge_many(std::vector<Symbol>& symbols, std::vector<uint64_t>& queue) const;
   void refresh_pair(std::vector<Symbol>& symbols, int32_t left) const;
 
-  std::vector<std::string> tokens_;  // by id; ids that the vocabulary skips are empty and not in `present_`
-  std::vector<bool> present_;
-  StringTable vocabulary_;  // as written in the file
-  StringTable words_;       // in the form of the words that are encoded
+  Vocabulary vocabulary_;  // as written in the file
+  StringTable words_;      // in the form of the words that are encoded
   PairTable merges_;
   bool words_are_bytes_ = false;
   bool fuse_unknown_ = false;

@@ -103,7 +103,6 @@ Decoder::Step Decoder::read_step(const TokenizerNode& node) {
   }
   if (type == "Replace") {
     Replace replace{TextPattern(node.at("pattern")), node.text("content")};
-    if (replace.pattern.may_match_nothing()) node.unsupported("a pattern that can match nothing");
     return replace;
   }
   node.unsupported(fmt::format("a decoder of type \"{}\"", type));

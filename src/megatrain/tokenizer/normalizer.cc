@@ -76,6 +76,27 @@ AlignedText without_accents(const AlignedText& text) {
   return result;
 }
 
+// SentencePiece's rules of the name: control characters go, and other code points that act as spaces become them.
+AlignedText without_controls(const AlignedText& text) {
+  const auto in = [](uint32_t code, uint32_t first, uint32_t last) { return code >= first && code <= last; };
+  AlignedText result;
+  result.tracked = text.tracked;
+  for_each_code(text.text, [&](uint32_t code, size_t begin, size_t end) {
+    const bool control =
+        in(code, 0x01, 0x08) || code == 0x0B || in(code, 0x0E, 0x1F) || code == 0x7F || code == 0x8F || code == 0x9F;
+    const bool space = code == 0x09 || code == 0x0A || code == 0x0C || code == 0x0D || code == 0x1680 ||
+                       in(code, 0x200B, 0x200F) || code == 0x2028 || code == 0x2029 || code == 0x2581 ||
+                       code == 0xFEFF || code == 0xFFFD;
+    if (control) return;
+    if (space) {
+      result.append(" ", text.origin(begin));
+    } else {
+      result.append_part(text, begin, end);
+    }
+  });
+  return result;
+}
+
 AlignedText stripped(const AlignedText& text, bool left, bool right) {
   size_t first = 0, last = text.text.size(), content_end = 0;
   bool inside = false;
@@ -142,7 +163,7 @@ AlignedText replace_all(const AlignedText& text, const std::vector<ByteRange>& m
   size_t done = 0;
   for (const ByteRange& match : matches) {
     result.append_part(text, done, match.begin);
-    result.append(content, match.end > 0 ? text.origin(match.end - 1) : ByteRange{});
+    result.append(content, match.begin < match.end ? text.origin(match.end - 1) : text.place(match.begin));
     done = match.end;
   }
   result.append_part(text, done, text.text.size());
@@ -179,10 +200,11 @@ Normalizer::Step Normalizer::read_step(const TokenizerNode& node) {
   if (type == "StripAccents") return StripAccents{};
   if (type == "ByteLevel") return ByteLevel{};
   if (type == "Strip") return Strip{node.boolean("strip_left"), node.boolean("strip_right")};
+  if (type == "Nmt") return Nmt{};
+  if (type == "Precompiled") return Charsmap(node);
   if (type == "Prepend") return Prepend{node.text("prepend")};
   if (type == "Replace") {
     Replace replace{TextPattern(node.at("pattern")), node.text("content")};
-    if (replace.pattern.may_match_nothing()) node.unsupported("a pattern that can match nothing");
     return replace;
   }
   node.unsupported(fmt::format("a normalizer of type \"{}\"", type));
@@ -191,6 +213,7 @@ Normalizer::Step Normalizer::read_step(const TokenizerNode& node) {
 bool Normalizer::leaves_alone(const Step& step, std::string_view text) {
   if (text.empty()) return true;
   if (const auto* form = std::get_if<UnicodeForm>(&step)) return is_surely_normal(*form, text);
+  if (const auto* charsmap = std::get_if<Charsmap>(&step)) return charsmap->leaves_alone(text);
   if (const auto* replace = std::get_if<Replace>(&step)) return !replace->pattern.may_be_in(text);
   return false;
 }
@@ -213,6 +236,10 @@ AlignedText Normalizer::apply(const Step& step, const AlignedText& text, size_t 
           return without_accents(text);
         } else if constexpr (std::is_same_v<T, ByteLevel>) {
           return to_byte_characters(text);
+        } else if constexpr (std::is_same_v<T, Nmt>) {
+          return without_controls(text);
+        } else if constexpr (std::is_same_v<T, Charsmap>) {
+          return chosen.apply(text, most);
         } else if constexpr (std::is_same_v<T, Strip>) {
           return stripped(text, chosen.left, chosen.right);
         } else if constexpr (std::is_same_v<T, Prepend>) {

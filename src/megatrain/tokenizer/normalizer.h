@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "megatrain/unicode/aligned_text.h"
+#include "megatrain/tokenizer/charsmap.h"
 #include "megatrain/tokenizer/tokenizer_json.h"
 #include "megatrain/tokenizer/regex.h"
 #include "megatrain/unicode/normalize.h"
@@ -22,7 +23,6 @@ class TextPattern {
   // Non-overlapping matches from left to right.
   void find_all(std::string_view text, std::vector<ByteRange>& matches) const;
   bool may_be_in(std::string_view text) const;  // cheap; false only if there is no match
-  bool may_match_nothing() const { return regex_ && regex_->may_match_nothing(); }
 
  private:
   std::string text_;
@@ -43,6 +43,7 @@ class Normalizer {
   struct Lowercase {};
   struct StripAccents {};
   struct ByteLevel {};
+  struct Nmt {};
   struct Strip {
     bool left = false, right = false;
   };
@@ -53,7 +54,7 @@ class Normalizer {
     TextPattern pattern;
     std::string content;
   };
-  using Step = std::variant<UnicodeForm, Lowercase, StripAccents, ByteLevel, Strip, Prepend, Replace>;
+  using Step = std::variant<UnicodeForm, Lowercase, StripAccents, ByteLevel, Nmt, Charsmap, Strip, Prepend, Replace>;
 
   static Step read_step(const TokenizerNode& node);
   static bool leaves_alone(const Step& step, std::string_view text);
@@ -67,7 +68,8 @@ class Normalizer {
 // Each character of a text with its origin.
 AlignedText align_text(std::string_view text, uint32_t origin, bool track);
 
-// Replaces every match with `content`, whose origin is that of the match's last character.
+// Replaces every match with `content`, whose origin is that of the match's last character; that of an empty match is
+// empty and before the next character.
 AlignedText replace_all(const AlignedText& text, const std::vector<ByteRange>& matches, std::string_view content);
 
 AlignedText prepended(const AlignedText& text, std::string_view prefix);  // `text` is not empty

@@ -180,7 +180,14 @@ ByteRange TextPiece::origin_of(size_t begin, size_t end) const {
                                                : ByteRange{origins[text.size() - 1].end, 0};
     return {at.begin, at.begin};
   }
-  if (origins != nullptr) return {origins[begin].begin, origins[end - 1].end};
+  if (origins != nullptr) {
+    ByteRange all = origins[begin];
+    for (size_t i = begin + 1; i < end; i++) {  // a normalizer may have reordered marks
+      all.begin = std::min(all.begin, origins[i].begin);
+      all.end = std::max(all.end, origins[i].end);
+    }
+    return all;
+  }
   while (begin > 0 && !is_utf8_boundary(text[begin])) begin--;
   while (end < text.size() && !is_utf8_boundary(text[end])) end++;
   return {origin + static_cast<uint32_t>(begin), origin + static_cast<uint32_t>(end)};
@@ -202,6 +209,11 @@ PreTokenizer::PreTokenizer(const TokenizerNode& node) {
       ends_in_bytes_ = true;
     }
   }
+}
+
+void PreTokenizer::end_in_characters() {
+  if (ends_in_bytes_) std::get<ByteLevel>(steps_.back()).map = true;
+  ends_in_bytes_ = false;
 }
 
 PreTokenizer::Step PreTokenizer::read_step(const TokenizerNode& node) {

@@ -53,6 +53,8 @@ class PreTokenizer {
 
   // Whether the last step writes words in byte characters; the model may then take the bytes instead.
   bool ends_in_bytes() const { return ends_in_bytes_; }
+  // For a model that takes no bytes: the last step writes byte characters after all.
+  void end_in_characters();
   // Whether a step needs to know where in the input a piece started.
   bool needs_origins() const { return needs_origins_; }
 

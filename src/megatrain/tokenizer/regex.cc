@@ -118,12 +118,6 @@ TokenizerRegex::~TokenizerRegex() = default;
 TokenizerRegex::TokenizerRegex(TokenizerRegex&&) noexcept = default;
 TokenizerRegex& TokenizerRegex::operator=(TokenizerRegex&&) noexcept = default;
 
-bool TokenizerRegex::may_match_nothing() const {
-  uint32_t empty = 0;
-  pcre2_pattern_info(compiled_->code.get(), PCRE2_INFO_MATCHEMPTY, &empty);
-  return empty != 0;
-}
-
 void TokenizerRegex::find_all(std::string_view text, std::vector<ByteRange>& matches) const {
   matches.clear();
   Matcher& matcher = this_threads_matcher();

@@ -31,8 +31,6 @@ class TokenizerRegex {
   TokenizerRegex(TokenizerRegex&&) noexcept;
   TokenizerRegex& operator=(TokenizerRegex&&) noexcept;
 
-  bool may_match_nothing() const;
-
   // Non-overlapping matches in valid UTF-8, from left to right. Takes time linear in the text, unless linear_regex.h
   // cannot decide the pattern. Thread-safe.
   void find_all(std::string_view text, std::vector<ByteRange>& matches) const;

@@ -22,7 +22,7 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 // Scratch memory of one thread.
 struct Scratch {
   std::vector<TextPiece> pieces, spare;
-  std::vector<BpeToken> tokens;
+  std::vector<ModelToken> tokens;
   TextPool pool;
 };
 
@@ -41,6 +41,12 @@ TokenizerNode checked(const TokenizerNode& root) {
 template <typename T>
 T part_of(const TokenizerNode& root, const char* key) {
   return root.has(key) ? T(root.at(key)) : T();
+}
+
+std::variant<Bpe, Unigram> read_model(const TokenizerNode& node, PreTokenizer& pre_tokenizer) {
+  if (!is_unigram(node)) return Bpe(node, pre_tokenizer.ends_in_bytes());
+  pre_tokenizer.end_in_characters();
+  return Unigram(node);
 }
 
 }  // namespace
@@ -62,12 +68,16 @@ Tokenizer Tokenizer::from_json(std::string_view text, const std::string& file, c
 Tokenizer::Tokenizer(const TokenizerNode& root, const std::vector<ConfigToken>& more)
     : normalizer_(part_of<Normalizer>(root, "normalizer")),
       pre_tokenizer_(part_of<PreTokenizer>(root, "pre_tokenizer")),
-      model_(root.at("model"), pre_tokenizer_.ends_in_bytes()),
-      added_(root.at("added_tokens"), more, model_, normalizer_),
+      model_(read_model(root.at("model"), pre_tokenizer_)),
+      added_(root.at("added_tokens"), more, vocabulary(), normalizer_),
       decoder_(part_of<Decoder>(root, "decoder")) {
-  vocab_size_ = model_.last_id() + 1;
+  vocab_size_ = vocabulary().last_id() + 1;
   for (const auto& [id, token] : added_.by_id()) vocab_size_ = std::max<int64_t>(vocab_size_, id + 1);
   if (root.has("post_processor")) read_post_processor(root.at("post_processor"));
+}
+
+const Vocabulary& Tokenizer::vocabulary() const {
+  return std::visit([](const auto& model) -> const Vocabulary& { return model.vocabulary(); }, model_);
 }
 
 void Tokenizer::read_post_processor(const TokenizerNode& node) {
@@ -129,8 +139,8 @@ void Tokenizer::encode_into(std::string_view text, std::vector<int32_t>& ids, st
       continue;
     }
     scratch.tokens.clear();
-    model_.encode(piece.text, scratch.tokens);
-    for (const BpeToken& token : scratch.tokens) {
+    std::visit([&](const auto& model) { model.encode(piece.text, scratch.tokens); }, model_);
+    for (const ModelToken& token : scratch.tokens) {
       ids.push_back(token.id);
       if (ranges != nullptr) ranges->push_back(piece.origin_of(token.begin, token.end));
     }
@@ -171,7 +181,7 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
   tokens.reserve(ids.size());
   for (const int32_t id : ids) {
     const AddedToken* const added = added_.find(id);
-    const std::string* const text = added != nullptr ? &added->written : model_.token_of(id);
+    const std::string* const text = added != nullptr ? &added->written : vocabulary().token_of(id);
     if (text == nullptr || (skip_special_tokens && added_.is_special(*text))) continue;
     tokens.push_back(*text);
   }
@@ -180,12 +190,12 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
 
 int32_t Tokenizer::id_of(std::string_view token) const {
   const AddedToken* const added = added_.find(token);
-  return added != nullptr ? added->id : model_.id_of(token);
+  return added != nullptr ? added->id : vocabulary().id_of(token);
 }
 
 std::string Tokenizer::token_of(int32_t id) const {
   if (const AddedToken* const added = added_.find(id)) return added->content;
-  const std::string* const token = model_.token_of(id);
+  const std::string* const token = vocabulary().token_of(id);
   return token == nullptr ? std::string() : *token;
 }
 

@@ -1,6 +1,7 @@
 // Text to token ids and back, following a model's tokenizer.json. The ids are those of the `tokenizers` library.
 //
-// Supports byte-level BPE (GPT-2, Llama 3, Qwen, Tekken, DeepSeek) and SentencePiece-style BPE (Llama 2, Mistral).
+// Supports byte-level BPE (GPT-2, Llama 3, Qwen, Tekken, DeepSeek), SentencePiece-style BPE (Llama 2, Mistral, Gemma)
+// and Unigram (LLM-jp, T5).
 // Anything unsupported in a file is Error(bad_input) at loading. "truncation" and "padding" are left to the code that
 // builds batches.
 #pragma once
@@ -9,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "megatrain/tokenizer/bpe.h"
@@ -17,6 +19,7 @@
 #include "megatrain/unicode/aligned_text.h"
 #include "megatrain/tokenizer/pre_tokenizer.h"
 #include "megatrain/tokenizer/added_tokens.h"
+#include "megatrain/tokenizer/unigram.h"
 
 namespace megatrain {
 
@@ -51,6 +54,8 @@ class Tokenizer {
  private:
   Tokenizer(const TokenizerNode& root, const std::vector<ConfigToken>& more);
 
+  const Vocabulary& vocabulary() const;
+
   struct TemplatePart {
     bool text = false;  // the place of the input's tokens
     std::vector<int32_t> ids;
@@ -61,7 +66,7 @@ class Tokenizer {
 
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
-  Bpe model_;
+  std::variant<Bpe, Unigram> model_;
   AddedTokens added_;
   Decoder decoder_;
   std::vector<TemplatePart> template_;  // empty: only the input's tokens

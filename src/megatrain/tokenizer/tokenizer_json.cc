@@ -27,8 +27,8 @@ void TokenizerNode::refuse(const std::string& what) const {
 
 void TokenizerNode::unsupported(const std::string& what) const {
   fail_input(
-      fmt::format("{} has {}, which megatrain does not support; use a model whose tokenizer is byte-level or "
-                  "SentencePiece-style BPE.",
+      fmt::format("{} has {}, which megatrain does not support; use a model whose tokenizer is byte-level BPE, "
+                  "SentencePiece-style BPE or Unigram.",
                   where(), what));
 }
 

@@ -46,6 +46,12 @@ struct AlignedText {
     }
   }
   ByteRange origin(size_t byte) const { return tracked ? origins[byte] : ByteRange{}; }
+  // The empty range before the byte, which may be the end of the text.
+  ByteRange place(size_t byte) const {
+    if (!tracked || origins.empty()) return {};
+    const uint32_t at = byte < origins.size() ? origins[byte].begin : origins.back().end;
+    return {at, at};
+  }
 };
 
 }  // namespace megatrain

@@ -27,4 +27,16 @@ extern const int kCombiningClass_size;
 extern const uint32_t kCompositions[];  // (first, second, composed), sorted by the first two
 extern const int kCompositions_size;
 
+// What graphemes go by, as bits.
+constexpr uint8_t kGraphemeControl = 1;
+constexpr uint8_t kGraphemeExtends = 2;            // belongs to the grapheme before it
+constexpr uint8_t kGraphemePrepended = 4;          // belongs to the grapheme after it
+constexpr uint8_t kGraphemePicture = 8;            // Extended_Pictographic
+constexpr uint8_t kGraphemePictureExtend = 16;     // may stand between a pictograph and its joiner
+constexpr uint8_t kGraphemeConsonant = 32;         // Indic_Conjunct_Break is Consonant
+constexpr uint8_t kGraphemeLinker = 64;            // … is Linker
+constexpr uint8_t kGraphemeConsonantExtend = 128;  // … is Extend
+extern const uint32_t kGraphemeRanges[];           // (first, last, bits)
+extern const int kGraphemeRanges_size;
+
 }  // namespace megatrain::tokenizer_unicode
