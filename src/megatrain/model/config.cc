@@ -38,8 +38,6 @@ const std::map<std::string, std::string> kRefused = {
     {"OlmoeForCausalLM", "its norms of queries and keys span all heads"},
     {"PhimoeForCausalLM", "its router is SparseMixer"},
     {"Qwen3NextForCausalLM", "most of its layers use linear attention"},
-    {"Qwen3_5MoeForCausalLM", "most of its layers use linear attention"},
-    {"Qwen3_5MoeForConditionalGeneration", "most of its layers use linear attention"},
 };
 
 // transformers selects the model by model_type and ignores architectures, so both must agree.

@@ -54,13 +54,16 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
         .name = prefix + "mlp.experts" + of, .rows = rows, .first_row = first_row, .row_step = as.row_step};
   };
   const auto weight = [&](int operand, const char* module, int64_t rows, int64_t cols, const Stored& as,
-                          ExpertParameter in) {
+                          const ExpertParameter& in) {
     tensors.push_back({.name = name(module, "weight"),
                        .rows = rows,
                        .cols = cols,
                        .operand = operand,
                        .stored = as,
-                       .parameter = std::move(in)});
+                       .parameter = in});
+    if (!names.or_fused) return;
+    tensors.back().or_stored = {
+        .name = in.name, .slices = c.experts.count, .index = index, .rows = in.rows, .first_row = in.first_row};
   };
   const auto bias = [&](int operand, const char* module, int64_t size, const Stored& as) {
     if (!c.experts.bias) return;

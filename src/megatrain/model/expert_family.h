@@ -41,6 +41,9 @@ struct ExpertNames {
   // interleaved. The matrices are transposed, unless they are in MXFP4. The biases of all experts are also in one
   // tensor.
   bool fused = false;
+  // Files store experts one by one, or all of a layer in EXPERTS.gate_up_proj and EXPERTS.down_proj, with gate rows
+  // before up rows.
+  bool or_fused = false;
   const char* shared = "";  // of the shared expert, whose parts have the names of an expert's
   const char* shared_gate = "";
 };

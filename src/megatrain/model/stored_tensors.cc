@@ -122,6 +122,11 @@ TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor) {
   if (const StoredTensor* scales = find_fp8_scales(files, tensor))
     return {.values = files.find(tensor.name), .scales = scales, .packing = WeightPacking::fp8};
   if (s.name.empty()) {
+    const TensorSource other{.values = files.find(tensor.or_stored.name), .in_other_form = true};
+    if (other.values != nullptr && files.find(tensor.name) == nullptr) {
+      static_cast<void>(files.parameter(tensor.or_stored.name, file_shape(in_form_of(other, tensor))));  // checks it
+      return other;
+    }
     refuse_missing_expert(files, tensor);
     return {.values = &files.parameter(tensor.name, tensor_shape(tensor))};
   }
@@ -142,14 +147,21 @@ TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor) {
           .packing = WeightPacking::mxfp4};
 }
 
+TensorSpec in_form_of(const TensorSource& source, const TensorSpec& tensor) {
+  TensorSpec stored = tensor;
+  if (source.in_other_form) stored.stored = tensor.or_stored;
+  return stored;
+}
+
 std::vector<float> read_fp8_scales(const TensorSource& source) {
   std::vector<float> scales(static_cast<size_t>(source.scales->elements()));
   read_as_f32(*source.scales, 0, source.scales->elements(), scales.data());
   return scales;
 }
 
-void read_source(const TensorSource& source, const TensorSpec& tensor, DType dtype, int64_t begin, int64_t count,
+void read_source(const TensorSource& source, const TensorSpec& of, DType dtype, int64_t begin, int64_t count,
                  float* out) {
+  const TensorSpec tensor = in_form_of(source, of);
   const Stored& s = tensor.stored;
   if (source.packing == WeightPacking::fp8)
     return decode_fp8(dtype, source.values->data + begin, read_fp8_scales(source).data(), tensor.cols, begin, count,
@@ -191,7 +203,8 @@ void read_source(const TensorSource& source, const TensorSpec& tensor, DType dty
   }
 }
 
-void release_source(const TensorSource& source, const TensorSpec& tensor) {
+void release_source(const TensorSource& source, const TensorSpec& of) {
+  const TensorSpec tensor = in_form_of(source, of);
   for (const StoredTensor* stored : {source.values, source.scales}) {
     if (stored == nullptr) continue;
     StoredTensor part = *stored;

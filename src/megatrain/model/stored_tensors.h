@@ -30,6 +30,7 @@ struct TensorSource {
   const StoredTensor* values = nullptr;  // the tensor, the larger one it is part of, or that one's MXFP4 blocks
   const StoredTensor* scales = nullptr;  // scales of the blocks; nullptr: not packed
   WeightPacking packing = WeightPacking::none;
+  bool in_other_form = false;  // the tensor is stored as `or_stored` says
 
   SourceType type() const {
     return scales ? SourceType(DType::bf16, packing) : SourceType(*parameter_type(values->dtype));
@@ -39,6 +40,9 @@ struct TensorSource {
 
 // Throws Error(bad_input) if the files lack the tensor, or have it with another shape or type, or in two forms.
 TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor);
+
+// The tensor as this source stores it.
+TensorSpec in_form_of(const TensorSource& source, const TensorSpec& tensor);
 
 // Reads elements [begin, begin + count) of the tensor as fp32. Where the values depend on the dtype that computes, as
 // those of fp8 do, they are those of `dtype`: fp32 or bf16.

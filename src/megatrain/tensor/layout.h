@@ -100,7 +100,8 @@ struct TensorSpec {
   // Which part of its record this belongs to, ascending: an expert. The gradient norm sums each part separately, so it
   // does not depend on how many parts a record holds.
   int64_t part = 0;
-  Stored stored = {};  // how files hold it
+  Stored stored = {};     // how files hold it
+  Stored or_stored = {};  // how other files hold it, if `stored` says that it is stored whole; exports never do
   ExpertParameter parameter = {};
   DType dtype = DType::bf16;  // the weights that stream
   DType master = DType::f32;  // what updates work on; equal to `dtype`: results are rounded to it

@@ -15,6 +15,7 @@ Family phi3_family();
 Family qwen2_family();
 Family qwen2_moe_family();
 Family qwen3_5_family();
+Family qwen3_5_moe_family();
 Family qwen3_family();
 Family qwen3_moe_family();
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "megatrain/ops/cpu/exp.h"
 #include "megatrain/ops/cpu/kernels.h"
 #include "megatrain/ops/cpu/rows.h"
 
@@ -11,7 +12,6 @@ namespace {
 constexpr int64_t kGateColumns = 32;
 
 float softplus(float x) { return x > kSoftplusThreshold ? x : std::log1p(std::exp(x)); }
-float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 float softplus_slope(float x) { return x > kSoftplusThreshold ? 1.0f : sigmoid(x); }
 
 // Columns [begin, begin + count) of the parameters.
