@@ -42,9 +42,9 @@ __device__ void load_scores(const DeltaKernelArgs& args, const DeltaChunkPlace& 
 
 // grid (chunks * heads)
 template <class T>
-__global__ void __launch_bounds__(kThreads) delta_output_kernel(const __grid_constant__ DeltaKernelArgs args) {
+__global__ void __launch_bounds__(kThreads, 2) delta_output_kernel(const __grid_constant__ DeltaKernelArgs args) {
   constexpr bool kExact = kExactOperands<T>;
-  extern __shared__ float memory[];
+  extern __shared__ __align__(16) float memory[];
   __shared__ ChunkGates gates;
   const int chunk = blockIdx.x / args.heads, head = blockIdx.x % args.heads, warp = threadIdx.x / 32;
   const DeltaChunkPlace& place = args.places[chunk];
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kThreads) delta_output_kernel(const __grid_con
 
 // grad_d = P^T dO; grid (chunks * heads)
 template <class T>
-__global__ void __launch_bounds__(kThreads) delta_output_back_kernel(const __grid_constant__ DeltaKernelArgs args) {
-  extern __shared__ float memory[];
+__global__ void __launch_bounds__(kThreads, 2) delta_output_back_kernel(const __grid_constant__ DeltaKernelArgs args) {
+  extern __shared__ __align__(16) float memory[];
   __shared__ ChunkGates gates;
   const int chunk = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
   const DeltaChunkPlace& place = args.places[chunk];

@@ -42,9 +42,9 @@ int64_t prepare_bytes(const DeltaKernelArgs& args) {
 
 // grid (chunks * heads)
 template <class T>
-__global__ void __launch_bounds__(kThreads) delta_prepare_kernel(const __grid_constant__ DeltaKernelArgs args) {
+__global__ void __launch_bounds__(kThreads, 2) delta_prepare_kernel(const __grid_constant__ DeltaKernelArgs args) {
   constexpr bool kExact = kExactOperands<T>;
-  extern __shared__ float memory[];
+  extern __shared__ __align__(16) float memory[];
   __shared__ ChunkGates gates;
   const int chunk = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
   const int keys = args.keys(), values = args.values();
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) delta_prepare_kernel(const __grid_co
                    m = shared.tile(kChunkRows, kPairStride);
   gates.load(args, place, head);
   load_keys<T>(k, args, args.k, place, head, 1.0f);
-  load_values<T>(v, args, args.v, place, head, 0, values);
+  load_values<T, 4>(v, args, args.v, place, head, 0, values);
   __syncthreads();
   block_matmul<kExact, 1, 2>(
       kChunkRows, kChunkRows, keys, [&](int i, int l) { return k(i, l); }, [&](int l, int j) { return k(j, l); },

@@ -45,9 +45,10 @@ int64_t walk_bytes(const DeltaKernelArgs& args) {
 
 // grid (chunks, heads, slices)
 template <class T>
-__global__ void __launch_bounds__(kThreads) delta_scan_kernel(const __grid_constant__ DeltaKernelArgs args, bool keep) {
+__global__ void __launch_bounds__(kThreads, 2)
+    delta_scan_kernel(const __grid_constant__ DeltaKernelArgs args, bool keep) {
   constexpr bool kExact = kExactOperands<T>;
-  extern __shared__ float memory[];
+  extern __shared__ __align__(16) float memory[];
   __shared__ ChunkGates gates;
   int chunk = blockIdx.x;
   const int head = blockIdx.y, column = blockIdx.z * kSlice, keys = args.keys();
@@ -82,9 +83,9 @@ __global__ void __launch_bounds__(kThreads) delta_scan_kernel(const __grid_const
 
 // grid (chunks, heads, slices)
 template <class T>
-__global__ void __launch_bounds__(kThreads) delta_scan_back_kernel(const __grid_constant__ DeltaKernelArgs args) {
+__global__ void __launch_bounds__(kThreads, 2) delta_scan_back_kernel(const __grid_constant__ DeltaKernelArgs args) {
   constexpr bool kExact = kExactOperands<T>;
-  extern __shared__ float memory[];
+  extern __shared__ __align__(16) float memory[];
   __shared__ ChunkGates gates;
   int chunk = blockIdx.x;
   const int head = blockIdx.y, column = blockIdx.z * kSlice, keys = args.keys();

@@ -101,12 +101,14 @@ __device__ inline void await_tiles() {
   __syncthreads();
 }
 
-// Rows of one head, normalised to `scale`. Eight lanes share a row; all elements of a row are loaded before it is used.
-template <class T, int kVec>
+// Rows of one head of at most kMost elements, normalised to `scale`. Eight lanes share a row; all elements of a row are
+// loaded before it is used.
+template <class T, int kVec, int kMost>
 __device__ void load_unit_rows(const SharedTile& tile, const DeltaRows& from, const DeltaChunkPlace& place,
                                int64_t column, int size, int padded, float scale) {
-  constexpr int kPacks = static_cast<int>(kMostDeltaDim) / (8 * kVec);
+  constexpr int kPacks = kMost / (8 * kVec);
   const int lane = threadIdx.x % 8;
+#pragma unroll 1
   for (int row = threadIdx.x / 8; row < kChunkRows; row += blockDim.x / 8) {
     float x[kPacks][kVec], squares = 0;
     const bool exists = row < place.tokens;
@@ -135,11 +137,10 @@ __device__ void load_unit_rows(const SharedTile& tile, const DeltaRows& from, co
   }
 }
 
-// Columns [column, column + padded) of rows of tokens; zero from `limit` on. Several loads are under way at a time.
-template <class T, int kVec>
+// Columns [column, column + padded) of rows of tokens; zero from `limit` on. A thread has kAtOnce loads under way.
+template <class T, int kVec, int kAtOnce>
 __device__ void load_token_rows(const SharedTile& tile, const DeltaRows& from, const DeltaChunkPlace& place,
                                 int64_t column, int limit, int padded) {
-  constexpr int kAtOnce = 4;
   const int packs = padded / kVec, threads = blockDim.x;
   for (int first = threadIdx.x; first < kChunkRows * packs; first += kAtOnce * threads) {
     float x[kAtOnce][kVec];
@@ -161,24 +162,24 @@ __device__ void load_token_rows(const SharedTile& tile, const DeltaRows& from, c
 }
 
 // The same by packs of 16 bytes, if the tensors allow it.
-template <class T>
+template <class T, int kMost = static_cast<int>(kMostDeltaDim)>
 __device__ void load_keys(const SharedTile& tile, const DeltaKernelArgs& args, const DeltaRows& from,
                           const DeltaChunkPlace& place, int head, float scale) {
   const int64_t column = static_cast<int64_t>(head / args.group) * args.key_dim;
   if (args.packed) {
-    load_unit_rows<T, kPack<T>>(tile, from, place, column, args.key_dim, args.keys(), scale);
+    load_unit_rows<T, kPack<T>, kMost>(tile, from, place, column, args.key_dim, args.keys(), scale);
   } else {
-    load_unit_rows<T, 1>(tile, from, place, column, args.key_dim, args.keys(), scale);
+    load_unit_rows<T, 1, kMost>(tile, from, place, column, args.key_dim, args.keys(), scale);
   }
 }
-template <class T>
+template <class T, int kAtOnce = 1>
 __device__ void load_values(const SharedTile& tile, const DeltaKernelArgs& args, const DeltaRows& from,
                             const DeltaChunkPlace& place, int head, int column, int padded) {
   const int64_t first = static_cast<int64_t>(head) * args.value_dim + column;
   if (args.packed) {
-    load_token_rows<T, kPack<T>>(tile, from, place, first, args.value_dim - column, padded);
+    load_token_rows<T, kPack<T>, kAtOnce>(tile, from, place, first, args.value_dim - column, padded);
   } else {
-    load_token_rows<T, 1>(tile, from, place, first, args.value_dim - column, padded);
+    load_token_rows<T, 1, kAtOnce>(tile, from, place, first, args.value_dim - column, padded);
   }
 }
 
@@ -187,6 +188,7 @@ __device__ void load_values(const SharedTile& tile, const DeltaKernelArgs& args,
 __device__ inline void load_matrix(const SharedTile& tile, const float* from, int rows, int padded_rows, int size,
                                    int column, int padded) {
   const int packs = padded / 4;
+#pragma unroll 2
   for (int i = threadIdx.x; i < padded_rows * packs; i += blockDim.x) {
     const int row = i / packs, at = i % packs * 4;
     const bool exists = row < rows && column + at < size;
@@ -196,6 +198,7 @@ __device__ inline void load_matrix(const SharedTile& tile, const float* from, in
 
 __device__ inline void store_matrix(const SharedTile& tile, float* to, int rows, int size, int column, int padded) {
   const int packs = padded / 4;
+#pragma unroll 2
   for (int i = threadIdx.x; i < rows * packs; i += blockDim.x) {
     const int row = i / packs, at = i % packs * 4;
     if (column + at < size)
