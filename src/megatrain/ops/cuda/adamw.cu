@@ -3,7 +3,7 @@
 #include "megatrain/base/finite.h"
 #include "megatrain/base/stochastic.h"
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 #include "megatrain/tensor/moment_codes.h"
 
 namespace megatrain {

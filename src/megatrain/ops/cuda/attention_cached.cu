@@ -2,7 +2,7 @@
 
 #include "megatrain/ops/cuda/attention_sinks.cuh"
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

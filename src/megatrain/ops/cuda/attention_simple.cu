@@ -7,8 +7,9 @@
 #include <cmath>
 
 #include "megatrain/ops/cuda/attention_sinks.cuh"
+#include "megatrain/ops/cuda/documents.cuh"
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 
@@ -42,27 +43,6 @@ struct Heads {
     return static_cast<T*>(data) + token * stride + head * size;
   }
 };
-
-struct Span {
-  int64_t begin, end;
-};
-
-__device__ Span document_of(const Documents& documents, int64_t token) {
-  if (documents.uniform) {
-    const int64_t begin = token / documents.longest * documents.longest;
-    return {begin, begin + documents.longest};
-  }
-  int64_t low = 0, high = documents.count;  // begin[low] <= token < begin[high]
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    if (documents.begin[middle] <= token) {
-      low = middle;
-    } else {
-      high = middle;
-    }
-  }
-  return {documents.begin[low], documents.begin[low + 1]};
-}
 
 // Token t sees keys [first_key(t), t]. Both ends grow with t.
 __device__ int64_t first_key(const Problem& problem, int64_t token) {

@@ -6,15 +6,26 @@
 #include "megatrain/base/error.h"
 #include "megatrain/device/cuda/cuda_stream.h"
 #include "megatrain/ops/cuda/attention_cudnn.h"
+#include "megatrain/ops/cuda/delta/launch.h"
 #include "megatrain/ops/cuda/experts_gemms.h"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/linear.h"
 #include "megatrain/ops/cuda/scratch.h"
+#include "megatrain/ops/delta_segments.h"
 #include "megatrain/ops/ops.h"
 
 namespace megatrain {
 
 namespace {
+
+// Scratch of the ops of a gated delta net.
+int64_t delta_net_bytes(const DeltaRuleShape& shape) {
+  if (shape.value_heads == 0) return 0;
+  const int64_t channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
+  return std::max({delta_rule_scratch_bytes(shape), short_conv_scratch_bytes(shape.tokens, channels, kMostConvTaps),
+                   delta_gates_scratch_bytes(shape.tokens, shape.value_heads),
+                   gated_norm_scratch_bytes(shape.tokens, shape.value_heads, shape.value_dim)});
+}
 
 class CudaOps final : public Ops {
  public:
@@ -38,6 +49,7 @@ class CudaOps final : public Ops {
     int64_t bytes = std::max({CudaLinear::kWorkspaceBytes, rmsnorm_scratch_bytes(tokens, 1, shape.hidden),
                               rmsnorm_scratch_bytes(tokens, attention.heads, attention.head_dim),
                               column_sum_scratch_bytes(tokens, widest), attention_scratch_bytes(attention)});
+    bytes = std::max(bytes, delta_net_bytes(shape.delta_rule));
     if (shape.dtype == DType::bf16) {
       for (const int64_t window : shape.windows) {
         attention.window = window;
@@ -92,16 +104,37 @@ class CudaOps final : public Ops {
 
   void attention_cached(Stream& stream, const CachedAttention& args) override { launch(args, native_stream(stream)); }
 
-  void short_conv_forward(Stream&, const ShortConvForward&) override { not_built("short_conv_forward"); }
-  void short_conv_backward(Stream&, const ShortConvBackward&) override { not_built("short_conv_backward"); }
-  void short_conv_cached(Stream&, const ShortConvCached&) override { not_built("short_conv_cached"); }
-  void delta_gates_forward(Stream&, const DeltaGatesForward&) override { not_built("delta_gates_forward"); }
-  void delta_gates_backward(Stream&, const DeltaGatesBackward&) override { not_built("delta_gates_backward"); }
-  void delta_rule_forward(Stream&, const DeltaRuleForward&) override { not_built("delta_rule_forward"); }
-  void delta_rule_backward(Stream&, const DeltaRuleBackward&) override { not_built("delta_rule_backward"); }
-  void delta_rule_cached(Stream&, const DeltaRuleCached&) override { not_built("delta_rule_cached"); }
-  void gated_norm_forward(Stream&, const GatedNormForward&) override { not_built("gated_norm_forward"); }
-  void gated_norm_backward(Stream&, const GatedNormBackward&) override { not_built("gated_norm_backward"); }
+  void short_conv_forward(Stream& stream, const ShortConvForward& args) override {
+    launch(args, native_stream(stream));
+  }
+  void short_conv_backward(Stream& stream, const ShortConvBackward& args) override {
+    const int64_t bytes = short_conv_scratch_bytes(args.x.rows, args.x.cols, args.weight.cols);
+    launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
+  }
+  void short_conv_cached(Stream& stream, const ShortConvCached& args) override { launch(args, native_stream(stream)); }
+  void delta_gates_forward(Stream& stream, const DeltaGatesForward& args) override {
+    launch(args, native_stream(stream));
+  }
+  void delta_gates_backward(Stream& stream, const DeltaGatesBackward& args) override {
+    const int64_t bytes = delta_gates_scratch_bytes(args.a.rows, args.a.cols);
+    launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
+  }
+  void delta_rule_forward(Stream& stream, const DeltaRuleForward& args) override {
+    const int64_t bytes = delta_rule_scratch_bytes(args.shape);
+    launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
+  }
+  void delta_rule_backward(Stream& stream, const DeltaRuleBackward& args) override {
+    const int64_t bytes = delta_rule_scratch_bytes(args.shape);
+    launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
+  }
+  void delta_rule_cached(Stream& stream, const DeltaRuleCached& args) override { launch(args, native_stream(stream)); }
+  void gated_norm_forward(Stream& stream, const GatedNormForward& args) override {
+    launch(args, native_stream(stream));
+  }
+  void gated_norm_backward(Stream& stream, const GatedNormBackward& args) override {
+    const int64_t bytes = gated_norm_scratch_bytes(args.x.rows, args.x.cols / args.weight.cols, args.weight.cols);
+    launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
+  }
 
   void dropout(Stream& stream, const Dropout& args) override { launch(args, native_stream(stream)); }
   void dora_factors(Stream& stream, const DoraFactors& args) override { launch(args, native_stream(stream)); }
@@ -148,10 +181,6 @@ class CudaOps final : public Ops {
   void adamw(Stream& stream, const AdamWUpdate& args) override { launch(args, native_stream(stream)); }
 
  private:
-  [[noreturn]] static void not_built(const char* op) {
-    fail_internal(std::string("the op ") + op + " is not built for CUDA yet");
-  }
-
   Device& device_;
   Scratch scratch_;
   CudaLinear linear_;

@@ -1,6 +1,6 @@
 // Norms: a block has kRows rows, which share what it reads of A. Columns are scaled by one block per row.
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

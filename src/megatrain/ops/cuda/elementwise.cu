@@ -1,7 +1,7 @@
 // One block per row.
 #include "megatrain/ops/cuda/gated.cuh"
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

@@ -13,7 +13,7 @@
 #include <cute/tensor.hpp>
 
 #include "megatrain/ops/cuda/experts_hopper.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

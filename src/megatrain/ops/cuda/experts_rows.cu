@@ -3,7 +3,7 @@
 
 #include "megatrain/ops/cuda/gated.cuh"
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

@@ -1,7 +1,7 @@
 // Gated activations of one element: gate * sigmoid(z) * up. Act provides z, and gate times the slope of z.
 #pragma once
 
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 #include "megatrain/ops/elementwise.h"
 
 namespace megatrain {

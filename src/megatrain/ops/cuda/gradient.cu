@@ -1,6 +1,6 @@
 // Sums in fp64 over trees that depend only on the block.
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

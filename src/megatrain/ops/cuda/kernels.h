@@ -14,15 +14,18 @@
 #include "megatrain/ops/columns.h"
 #include "megatrain/ops/cross_entropy.h"
 #include "megatrain/ops/cuda/attention_graph.h"
+#include "megatrain/ops/delta_gates.h"
 #include "megatrain/ops/dora.h"
 #include "megatrain/ops/dropout.h"
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/embedding.h"
 #include "megatrain/ops/experts.h"
+#include "megatrain/ops/gated_norm.h"
 #include "megatrain/ops/gradient.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
+#include "megatrain/ops/short_conv.h"
 #include "megatrain/ops/unpack.h"
 
 namespace megatrain {
@@ -47,6 +50,22 @@ void launch(const OutputGateForward& args, cudaStream_t stream);
 void launch(const OutputGateBackward& args, cudaStream_t stream);
 void launch(const GatedForward& args, cudaStream_t stream);
 void launch(const GatedBackward& args, cudaStream_t stream);
+
+// short_conv.cu
+void launch(const ShortConvForward& args, cudaStream_t stream);
+int64_t short_conv_scratch_bytes(int64_t tokens, int64_t channels, int64_t taps);
+void launch(const ShortConvBackward& args, void* scratch, cudaStream_t stream);
+void launch(const ShortConvCached& args, cudaStream_t stream);
+
+// delta_gates.cu
+void launch(const DeltaGatesForward& args, cudaStream_t stream);
+int64_t delta_gates_scratch_bytes(int64_t rows, int64_t heads);
+void launch(const DeltaGatesBackward& args, void* scratch, cudaStream_t stream);
+
+// gated_norm.cu
+void launch(const GatedNormForward& args, cudaStream_t stream);
+int64_t gated_norm_scratch_bytes(int64_t rows, int64_t heads, int64_t size);
+void launch(const GatedNormBackward& args, void* scratch, cudaStream_t stream);
 
 // dropout.cu
 void launch(const Dropout& args, cudaStream_t stream);

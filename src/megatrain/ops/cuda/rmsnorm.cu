@@ -1,7 +1,7 @@
 // A "vector" is one group of one row: row v / groups, group v % groups. One block normalises one vector. In backward a
 // block walks over kVectorsPerPartial of them, so the weight's gradient is a sum over a fixed tree.
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

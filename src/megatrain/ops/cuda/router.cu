@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

@@ -1,6 +1,6 @@
 // One thread per block of 32 numbers of MXFP4, per 16 numbers of fp8, or per 16 bytes of a plain copy.
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 
