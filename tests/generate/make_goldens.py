@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
 HERE = Path(__file__).parent
 MODELS = HERE.parent / "parity" / "goldens"
@@ -24,7 +24,8 @@ NAMES = ["llama_bias", "llama_head64", "llama_linear", "llama_llama3", "llama_mh
          "mistral_packed", "mistral_window", "qwen2_tied", "qwen2_window", "qwen2_yarn", "qwen3_norm", "qwen3_window",
          "qwen3_yarn", "phi3_window", "phi3_long", "phi3_packed", "gemma3_local", "gemma3_scaled",
          "qwen3_moe", "qwen3_moe_dense", "mixtral", "gpt_oss", "granite_tied", "granite_packed",
-         "qwen3_moe_fp8", "qwen2_moe"]
+         "qwen3_moe_fp8", "qwen2_moe", "gemma3_whole", "mistral3_whole", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_packed",
+         "qwen3_5_heads"]
 PROMPT_TOKENS = [1, 5, 17, 40]
 NEW_TOKENS = 48
 MARGIN = 1e-4
@@ -50,10 +51,12 @@ def greedy(model, prompt):
 
 
 def make_case(name, rng):
-    model = AutoModelForCausalLM.from_pretrained(MODELS / name / "model", dtype=torch.float32,
-                                                 attn_implementation="eager", experts_implementation="eager").eval()
+    whole = "vision_config" in json.loads((MODELS / name / "model" / "config.json").read_text())
+    auto = AutoModelForImageTextToText if whole else AutoModelForCausalLM
+    model = auto.from_pretrained(MODELS / name / "model", dtype=torch.float32,
+                                 attn_implementation="eager", experts_implementation="eager").eval()
     model = model.float()  # of fp8 only the dequantised weights are
-    vocab, answers = model.config.vocab_size, []
+    vocab, answers = model.config.get_text_config().vocab_size, []
     for count in PROMPT_TOKENS:
         while True:
             prompt = rng.integers(3, vocab, size=count).tolist()

@@ -178,6 +178,21 @@ TEST(Multimodal, RefusesFieldsOutsideTheTextPartThatContradictItOrAreUnknown) {
   refused(config, {"config.json: field 'rope_theta_of_images' is 3"});
 }
 
+// transformers 4.52 and later saved the fields of Qwen2.5-VL twice, and switched the window off in text_config.
+TEST(Multimodal, ReadsTextConfigWhereItsFieldsAreOutsideAsWell) {
+  json config = qwen2_5_vl_7b();
+  json text = config;
+  for (const char* key : {"architectures", "image_token_id", "video_token_id", "vision_config", "vision_end_token_id",
+                          "vision_start_token_id", "vision_token_id", "transformers_version"})
+    text.erase(key);
+  text["model_type"] = "qwen2_5_vl_text";
+  text["sliding_window"] = nullptr;
+  config["text_config"] = text;
+  EXPECT_EQ(parse(config).hidden, 3584);
+  config["hidden_size"] = 64;
+  refused(config, {"'hidden_size' is 64 beside text_config, where it is 3584"});
+}
+
 TEST(Multimodal, RefusesTextPartsOfOtherModels) {
   json config = qwen3_vl();
   config["text_config"]["model_type"] = "qwen9_text";

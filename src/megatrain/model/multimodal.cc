@@ -151,7 +151,9 @@ void take_outer(const json& config, const MultimodalClass& outer, const std::str
     if (is(key, {"dtype", "torch_dtype", "tie_word_embeddings", "quantization_config", "auto_map"})) {
       text[key] = value;
     } else if (decides_model(key) && !value.is_null()) {
-      if (!text.contains(key) || text.at(key) != value)
+      // A file of a flat class that was saved with text_config has the fields twice, and there with defaults filled in.
+      const bool filled_in = outer.flat && (!text.contains(key) || text.at(key).is_null());
+      if (!filled_in && (!text.contains(key) || text.at(key) != value))
         fail_input(fmt::format(
             "{}: '{}' is {} beside text_config, where it is {}; transformers reads the one in text_config: "
             "remove the other",

@@ -57,7 +57,7 @@ json modules_in_whole(const std::set<std::string>& modules, const TextNames& nam
 }
 
 // A regular expression for the ends of modules' names in the text part alone.
-std::string pattern_in_whole(const json& ends) {
+std::string modules_pattern(const json& ends) {
   std::vector<std::string> texts;
   for (const json& end : ends) texts.push_back(end);
   return fmt::format("model\\.language_model\\..*\\.({})", fmt::join(texts, "|"));
@@ -71,7 +71,7 @@ json targets_json(const AdapterRules& rules, const std::vector<const LayerLayout
   const json modules = linear_modules(layouts);
   if (!whole) return modules;
   const bool ends = modules.front().get<std::string>().find('.') == std::string::npos;
-  return ends ? json(pattern_in_whole(modules)) : modules_in_whole(adapted_modules(layouts), names);
+  return ends ? json(modules_pattern(modules)) : modules_in_whole(adapted_modules(layouts), names);
 }
 
 json saved_modules_json(const AdapterRules& rules, const std::vector<const LayerLayout*>& layouts,
@@ -90,9 +90,19 @@ json saved_modules_json(const AdapterRules& rules, const std::vector<const Layer
 
 json number_json(double value) { return value == std::floor(value) ? json(static_cast<int64_t>(value)) : json(value); }
 
-ordered_json numbers_json(const std::vector<std::pair<std::string, double>>& numbers) {
+// A pattern for the end of a name. One that names layers from the model on does so in the multimodal model, too.
+std::string pattern_in_whole(std::string pattern, const TextNames& names) {
+  if (names != kModuleNames || pattern.find("language_model") != std::string::npos) return pattern;
+  for (const auto& [from, to] : {std::pair<std::string, std::string>{"model.layers", "model.language_model.layers"},
+                                 {"model\\.layers", "model\\.language_model\\.layers"}}) {
+    if (const size_t at = pattern.find(from); at != std::string::npos) pattern.replace(at, from.size(), to);
+  }
+  return pattern;
+}
+
+ordered_json numbers_json(const std::vector<std::pair<std::string, double>>& numbers, const TextNames& names) {
   ordered_json object = ordered_json::object();
-  for (const auto& [module, number] : numbers) object[module] = number_json(number);
+  for (const auto& [module, number] : numbers) object[pattern_in_whole(module, names)] = number_json(number);
   return object;
 }
 
@@ -266,7 +276,7 @@ TextNames module_names(const ModelConfig& model) { return model.part_of.empty() 
 std::string adapter_config(const AdapterRules& rules, const std::string& base,
                            const std::vector<const LayerLayout*>& layouts, const TextNames& names) {
   const ordered_json config = {
-      {"alpha_pattern", numbers_json(rules.alpha_pattern)},
+      {"alpha_pattern", numbers_json(rules.alpha_pattern, names)},
       {"base_model_name_or_path", base.empty() ? json() : json(base)},
       {"bias", rules.bias == AdapterBias::all          ? "all"
                : rules.bias == AdapterBias::of_adapted ? "lora_only"
@@ -280,7 +290,7 @@ std::string adapter_config(const AdapterRules& rules, const std::string& base,
       {"modules_to_save", saved_modules_json(rules, layouts, names)},
       {"peft_type", "LORA"},
       {"r", rules.rank},
-      {"rank_pattern", numbers_json(rules.rank_pattern)},
+      {"rank_pattern", numbers_json(rules.rank_pattern, names)},
       {"target_modules", targets_json(rules, layouts, names)},
       {"target_parameters", rules.target_parameters.empty() ? json() : json(rules.target_parameters)},
       {"task_type", "CAUSAL_LM"},

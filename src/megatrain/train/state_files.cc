@@ -331,6 +331,7 @@ StateHash export_tensors(ExportRequest request, const std::vector<const TensorSp
           const std::byte* data = each.kept->data + each.begin;
           std::vector<std::byte> bytes(data, data + each.bytes);
           out.write(each.name, each.begin, bytes.data(), each.bytes);
+          release_pages({.name = {}, .shape = {}, .data = data, .bytes = each.bytes});
           return bytes;
         }
         const FilePiece& piece = each.piece;
