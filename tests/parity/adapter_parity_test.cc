@@ -2,6 +2,7 @@
 #include "megatrain/config/adapter_file.h"
 #include "megatrain/generate/cached_forward.h"
 #include "megatrain/io/file.h"
+#include "megatrain/model/multimodal.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/model/token_rows.h"
 #include "megatrain/run/merge_adapter.h"
@@ -154,11 +155,12 @@ TEST_P(AdapterGolden, MergedWeightsAreThoseOfPeftAndTheOthersTheBases) {
       model_layouts(read_model_source(c).config, DType::f32, {.adapter = adapter_rules(c.adapter, true)});
   AdapterIndex adapters;
   for (const LayerLayout& layout : layouts) adapters.add(layout);
+  const TextNames names = open_model_files(c.model.path).text_names();
   std::set<std::string> adapted, may_change;  // tensors of files
   for (const LayerLayout& layout : layouts) {
     for (const TensorSpec& tensor : layout.tensors) {
-      if (adapters.of(tensor).a) adapted.insert(file_name(tensor));
-      if (adapters.of(tensor).a || tensor.trainable) may_change.insert(file_name(tensor));
+      if (adapters.of(tensor).a) adapted.insert(names.in_files(file_name(tensor)));
+      if (adapters.of(tensor).a || tensor.trainable) may_change.insert(names.in_files(file_name(tensor)));
       if (tensor.role == TensorRole::token_rows) may_change.insert(table_of(tensor));
     }
   }

@@ -177,6 +177,11 @@ CASES = [
                 "granite_tied",
                 {"rank": 2, "alpha": 4, "targets": ["q_proj"], "trainable_token_indices": [9]},
                 clip=0.0125, merged=["embed_tokens", "layers.0.self_attn.q_proj"]),
+    AdapterCase("text_part", "Mistral 3 with a vision tower: modules of the text part by PEFT's names, and a norm",
+                "mistral3_whole",
+                {"rank": 2, "alpha": 4, "targets": r"model\.language_model\.layers\.\d+\.(self_attn|mlp)\..*_proj",
+                 "rank_pattern": {"language_model.layers.1.self_attn.v_proj": 3}, "also_train": ["model.language_model.norm"]},
+                clip=0.45, merged=["layers.0.self_attn.q_proj", "layers.1.self_attn.v_proj"]),
 ]
 
 # What PEFT 0.21 adapts for all-linear in a layer: modules, and parameters that are not a module's weight. Experts and
@@ -265,6 +270,10 @@ def load_adapted(case, directory, dtype):
     return model
 
 
+def by_text_model(tensors):
+    return {base_goldens.text_name(name): tensor for name, tensor in tensors.items()}
+
+
 def train(case, data, directory, dtype, steps):
     model = load_adapted(case, directory, dtype)
     copies = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
@@ -282,7 +291,7 @@ def logits_of(case, data, model, dtype):
     size = case.base_case.seq_len
     tokens = torch.from_numpy(data.tokens[:SEQUENCES * size].reshape(SEQUENCES, size))
     with base_goldens.widened(dtype), torch.no_grad():
-        return model(input_ids=tokens, use_cache=False).logits
+        return model(input_ids=tokens, use_cache=False, **base_goldens.without_images(case.base_case, tokens)).logits
 
 
 def merged_of(case, directory, dtype):
@@ -294,7 +303,8 @@ def merged_names(case, modules):
     if not case.merged:
         layers = [[module for module in modules if f".{layer}." in module] for layer in range(2)]
         return [layers[0][0], layers[0][-1], layers[1][-2]]
-    return [end if end == "lm_head" else "model." + end for end in case.merged]
+    model = "model.language_model." if case.base_case.whole else "model."
+    return [end if end == "lm_head" else model + end for end in case.merged]
 
 
 def by_expert(case, tensors):
@@ -348,8 +358,11 @@ def check_all_linear(case):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # patterns that PEFT itself makes for experts and then does not use
         tuner = get_peft_model(model, peft_config(DEFAULTS | {"rank": 1, "alpha": 1})).base_model
+    if case.base_case.whole:  # PEFT takes those of the vision tower, too
+        tuner.targeted_module_names = [base_goldens.text_name(name) for name in tuner.targeted_module_names
+                                       if "language_model" in name]
     modules, parameters = ALL_LINEAR.get(case.base_case.family, (LINEAR | MLP, set()))
-    layers = [f"model.layers.{layer}." for layer in range(model.config.num_hidden_layers)]
+    layers = [f"model.layers.{layer}." for layer in range(model.config.get_text_config().num_hidden_layers)]
     for found, expected in ((tuner.targeted_module_names, modules), (tuner.targeted_parameter_names, parameters)):
         assert set(found) == {layer + name for layer in layers for name in expected}, (case.name, found)
 
@@ -391,8 +404,8 @@ def make(case, out):
     modules = [name.removesuffix(".lora_A.weight") for name in exact["final"] if name.endswith(".lora_A.weight")]
     merged = {ours: value for name in merged_names(case, modules) for ours, value in as_in_files(base, merged, name)}
 
-    save_file(base_goldens.narrow(by_expert(case, exact["grads"])), directory / "grads.safetensors")
-    save_file(base_goldens.narrow(by_expert(case, exact["final"])), directory / "final.safetensors")
+    save_file(base_goldens.narrow(by_expert(case, by_text_model(exact["grads"]))), directory / "grads.safetensors")
+    save_file(base_goldens.narrow(by_expert(case, by_text_model(exact["final"]))), directory / "final.safetensors")
     save_file(base_goldens.narrow({"logits": logits}), directory / "logits.safetensors")
     save_file(base_goldens.narrow(merged), directory / "merged.safetensors")
     place = f"../../goldens/{case.base}/"

@@ -774,6 +774,10 @@ def load_model(directory, dtype):
     return model.train()
 
 
+def without_images(case, tokens):
+    return {"token_type_ids": torch.zeros_like(tokens)} if case.whole.get("model_type") == "gemma3" else {}
+
+
 def loss_of_step(case, model, segments):
     """Backward of the mean over the step's trained tokens, and of the router's losses where the case has them. Returns
     (loss, trained tokens, router's losses)."""
@@ -781,9 +785,7 @@ def loss_of_step(case, model, segments):
     total, routed = 0.0, []
     for tokens, labels in segments:
         also = {"output_router_logits": True} if case.aux_loss or case.z_loss else {}
-        if case.whole.get("model_type") == "gemma3":
-            also["token_type_ids"] = torch.zeros_like(tokens)  # no images
-        outputs = model(input_ids=tokens, use_cache=False, **also)
+        outputs = model(input_ids=tokens, use_cache=False, **also, **without_images(case, tokens))
         logits = outputs.logits[:, :-1]
         if logits.dtype == torch.bfloat16:
             logits = logits.float()
