@@ -2,6 +2,7 @@
 #pragma once
 
 #include "megatrain/machine/machines.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/train/planned_machine.h"
 

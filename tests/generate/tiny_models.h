@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "megatrain/generate/generator.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/files/load_weights.h"

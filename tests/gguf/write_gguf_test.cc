@@ -1,4 +1,6 @@
 #include "megatrain/gguf/write_gguf.h"
+#include "megatrain/model/layers/rope_table.h"
+#include "megatrain/model/parse_config.h"
 
 #include <filesystem>
 

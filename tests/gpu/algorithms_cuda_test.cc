@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/model/step_notes.h"
 #include "megatrain/ops/note_memory.h"

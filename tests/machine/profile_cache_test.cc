@@ -1,5 +1,6 @@
 // The measured profile in the user's cache, and how a run uses its tables.
 #include "megatrain/machine/profile_cache.h"
+#include "megatrain/model/parse_config.h"
 
 #include "megatrain/base/units.h"
 #include "megatrain/model/presets.h"

@@ -1,5 +1,6 @@
 // Frozen records read from files hold what loading puts into memory, byte for byte, however files store their tensors.
 #include "megatrain/model/files/base_files.h"
+#include "megatrain/model/parse_config.h"
 
 #include <cmath>
 #include <cstring>

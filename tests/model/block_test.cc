@@ -1,13 +1,14 @@
 // The interface for mixers and channels, exercised by a second kind of mixer (recurrent_mixer.h): alone, beside
 // attention, and in phases of its own, in training and in generation.
-#include "megatrain/model/block.h"
+#include "megatrain/model/layers/block.h"
+#include "megatrain/model/parse_config.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/channels/mlp.h"
+#include "megatrain/model/layers/channels/mlp.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/trained/adapter.h"

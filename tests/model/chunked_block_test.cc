@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "megatrain/io/json_file.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/model.h"
 #include "tests/model/run_layer.h"
 #include "tests/support/places.h"

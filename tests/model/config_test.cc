@@ -1,5 +1,6 @@
 // What config.json means for each family, and which fields are refused rather than ignored.
-#include "megatrain/model/config.h"
+#include "megatrain/model/parse_config.h"
+#include "megatrain/model/layers/rope_table.h"
 
 #include <map>
 #include <tuple>

@@ -5,7 +5,8 @@
 #include <set>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/channels/experts.h"
+#include "megatrain/model/parse_config.h"
+#include "megatrain/model/layers/channels/experts.h"
 #include "megatrain/model/config_fields.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"

@@ -1,5 +1,6 @@
 // Matrices in block-scaled fp8: what loading makes of them, what config.json says, and what is refused.
 #include "megatrain/model/fp8_tensors.h"
+#include "megatrain/model/parse_config.h"
 
 #include <filesystem>
 

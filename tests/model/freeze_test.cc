@@ -1,11 +1,12 @@
 // Patterns over tensor names, which of them are refused, and how frozen tensors change the layouts.
 #include "megatrain/model/trained/train_rules.h"
+#include "megatrain/model/parse_config.h"
 
 #include <algorithm>
 #include <map>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/linear.h"
+#include "megatrain/model/layers/linear.h"
 #include "megatrain/model/model.h"
 #include "megatrain/tensor/block_operand.h"
 #include "tests/support/fixtures.h"

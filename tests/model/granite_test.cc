@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/parse_config.h"
 #include "tests/support/fixtures.h"
 
 namespace megatrain {

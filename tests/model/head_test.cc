@@ -1,5 +1,6 @@
 // The head by itself: losses first, then a backward with a scale per token, as a loss over two sequences needs.
 #include "megatrain/model/head.h"
+#include "megatrain/model/parse_config.h"
 
 #include <gtest/gtest.h>
 

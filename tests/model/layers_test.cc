@@ -1,5 +1,6 @@
 // Layouts and random initialisation.
 #include "megatrain/model/model.h"
+#include "megatrain/model/parse_config.h"
 
 #include <gtest/gtest.h>
 

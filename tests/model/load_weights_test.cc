@@ -1,5 +1,6 @@
 // Loading weights from a Hugging Face directory into records: what is used, and what contradicts config.json.
 #include "megatrain/model/files/load_weights.h"
+#include "megatrain/model/parse_config.h"
 
 #include "megatrain/device/device.h"
 #include "megatrain/hub/safetensors_writer.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "megatrain/model/config.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
 #include "tests/support/fixtures.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "megatrain/base/rng.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/io/json.h"
 #include "megatrain/model/phase_cost.h"
 #include "megatrain/ops/note_cost.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/model.h"
 #include "tests/support/fixtures.h"

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "megatrain/io/json.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/model.h"
 #include "tests/support/fixtures.h"
 

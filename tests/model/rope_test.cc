@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/config.h"
-#include "megatrain/model/rope_table.h"
+#include "megatrain/model/parse_config.h"
+#include "megatrain/model/layers/rope_table.h"
 
 namespace megatrain {
 

@@ -10,7 +10,7 @@
 
 #include "megatrain/base/rng.h"
 #include "megatrain/device/device.h"
-#include "megatrain/model/layer.h"
+#include "megatrain/model/layers/layer.h"
 #include "megatrain/ops/ops.h"
 
 namespace megatrain {

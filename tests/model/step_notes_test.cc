@@ -1,5 +1,6 @@
 // The op calls that a model's phases make, checked against arithmetic on the model's sizes.
 #include "megatrain/model/step_notes.h"
+#include "megatrain/model/parse_config.h"
 
 #include <gtest/gtest.h>
 

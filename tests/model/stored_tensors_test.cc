@@ -1,5 +1,6 @@
 // How files store experts: whole or as parts of one tensor, plain or in MXFP4, and what is refused.
 #include "megatrain/model/stored_tensors.h"
+#include "megatrain/model/parse_config.h"
 
 #include <cstring>
 #include <filesystem>

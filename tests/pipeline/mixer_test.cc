@@ -3,8 +3,8 @@
 // their own, and it uses dropout.
 #include <gtest/gtest.h>
 
-#include "megatrain/model/block.h"
-#include "megatrain/model/channels/mlp.h"
+#include "megatrain/model/layers/block.h"
+#include "megatrain/model/layers/channels/mlp.h"
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/random_plan.h"
 #include "megatrain/plan/slot_rings.h"

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/rng.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/io/json.h"
 #include "megatrain/model/files/load_weights.h"

@@ -1,5 +1,6 @@
 // Checkpoints in process: what is kept, restored and refused.
 #include "megatrain/run/checkpoints.h"
+#include "megatrain/model/parse_config.h"
 
 #include <sys/inotify.h>
 #include <sys/stat.h>

@@ -1,5 +1,6 @@
 // What a run will write to disk, and whether there is enough space.
 #include "megatrain/run/disk_need.h"
+#include "megatrain/model/parse_config.h"
 
 #include <fmt/format.h>
 

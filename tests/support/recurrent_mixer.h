@@ -24,8 +24,8 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/device/device.h"
-#include "megatrain/model/linear.h"
-#include "megatrain/model/mixer.h"
+#include "megatrain/model/layers/linear.h"
+#include "megatrain/model/layers/mixer.h"
 #include "megatrain/tensor/block_operand.h"
 
 namespace megatrain::toy {

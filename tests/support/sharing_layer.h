@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/linear.h"
+#include "megatrain/model/layers/linear.h"
 #include "megatrain/model/model.h"
 
 namespace megatrain::toy {

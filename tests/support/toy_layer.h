@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "megatrain/model/carve.h"
-#include "megatrain/model/linear.h"
+#include "megatrain/model/layers/carve.h"
+#include "megatrain/model/layers/linear.h"
 #include "megatrain/model/model.h"
 
 namespace megatrain::toy {

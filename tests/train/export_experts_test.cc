@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "megatrain/device/device.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/model_files.h"
 #include "megatrain/tensor/mxfp4.h"

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/advice/longest_context.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/advice/plan_inputs.h"
 #include "megatrain/base/table.h"
 #include "megatrain/base/units.h"

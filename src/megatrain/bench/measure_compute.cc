@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/clock.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/bench/measure.h"
 #include "megatrain/device/call_timer.h"
 #include "megatrain/model/dense_family.h"

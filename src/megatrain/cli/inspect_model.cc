@@ -16,7 +16,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/multimodal.h"

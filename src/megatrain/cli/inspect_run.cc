@@ -9,7 +9,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/model.h"
 #include "megatrain/report/run_history.h"
 #include "megatrain/run/best_model.h"

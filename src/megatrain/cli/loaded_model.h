@@ -12,7 +12,7 @@
 #include "megatrain/config/arguments.h"
 #include "megatrain/config/config.h"
 #include "megatrain/generate/answer.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/store/record.h"
 #include "megatrain/train/setup.h"
 

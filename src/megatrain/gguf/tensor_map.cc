@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/layers/rope_table.h"
 #include "megatrain/gguf/architecture.h"
 #include "megatrain/model/stored_tensors.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "megatrain/gguf/gguf_file.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/tensor/layout.h"
 
 namespace megatrain {

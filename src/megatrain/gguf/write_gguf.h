@@ -8,7 +8,7 @@
 
 #include "megatrain/chat/model_text.h"
 #include "megatrain/gguf/tensor_type.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/tensor/layout.h"
 

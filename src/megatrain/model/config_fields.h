@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 
 namespace megatrain {
 

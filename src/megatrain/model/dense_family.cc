@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/block.h"
-#include "megatrain/model/channels/mlp.h"
-#include "megatrain/model/mixers/attention.h"
-#include "megatrain/model/mixers/delta_net.h"
+#include "megatrain/model/layers/block.h"
+#include "megatrain/model/layers/channels/mlp.h"
+#include "megatrain/model/layers/mixers/attention.h"
+#include "megatrain/model/layers/mixers/delta_net.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/tensor/block_operand.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/block.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/block.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/config_reader.h"
-#include "megatrain/model/layer.h"
+#include "megatrain/model/layers/layer.h"
 
 namespace megatrain {
 

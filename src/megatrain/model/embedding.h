@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "megatrain/model/config.h"
-#include "megatrain/model/layer.h"
+#include "megatrain/model/layers/model_config.h"
+#include "megatrain/model/layers/layer.h"
 #include "megatrain/model/token_rows.h"
 
 namespace megatrain {

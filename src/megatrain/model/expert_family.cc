@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/channels/experts.h"
-#include "megatrain/model/channels/mlp.h"
+#include "megatrain/model/layers/channels/experts.h"
+#include "megatrain/model/layers/channels/mlp.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/tensor/block_operand.h"

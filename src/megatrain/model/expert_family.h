@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/config_reader.h"
-#include "megatrain/model/layer.h"
+#include "megatrain/model/layers/layer.h"
 #include "megatrain/tensor/layout.h"
 
 namespace megatrain {

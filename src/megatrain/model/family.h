@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/config_reader.h"
-#include "megatrain/model/layer.h"
+#include "megatrain/model/layers/layer.h"
 
 namespace megatrain {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "megatrain/hub/model_files.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/config_reader.h"
 #include "megatrain/tensor/layout.h"
 

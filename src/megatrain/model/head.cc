@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "megatrain/base/math.h"
-#include "megatrain/model/carve.h"
+#include "megatrain/model/layers/carve.h"
 
 namespace megatrain {
 

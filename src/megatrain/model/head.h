@@ -5,10 +5,10 @@
 
 #include <cstdint>
 
-#include "megatrain/model/config.h"
-#include "megatrain/model/layer.h"
-#include "megatrain/model/linear.h"
-#include "megatrain/model/norm.h"
+#include "megatrain/model/layers/model_config.h"
+#include "megatrain/model/layers/layer.h"
+#include "megatrain/model/layers/linear.h"
+#include "megatrain/model/layers/norm.h"
 #include "megatrain/model/token_rows.h"
 
 namespace megatrain {

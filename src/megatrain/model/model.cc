@@ -11,7 +11,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/rng.h"
 #include "megatrain/model/family.h"
-#include "megatrain/model/rope_table.h"
+#include "megatrain/model/layers/rope_table.h"
 #include "megatrain/model/trained/names_in_whole.h"
 #include "megatrain/tensor/fp8.h"
 #include "megatrain/tensor/mxfp4.h"

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/embedding.h"
 #include "megatrain/model/head.h"
-#include "megatrain/model/layer.h"
+#include "megatrain/model/layers/layer.h"
 #include "megatrain/model/trained/train_rules.h"
 
 namespace megatrain {

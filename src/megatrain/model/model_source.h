@@ -4,7 +4,7 @@
 #include <string>
 
 #include "megatrain/config/config.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/tensor/layout.h"
 
 namespace megatrain {

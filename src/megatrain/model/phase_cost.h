@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "megatrain/model/layer.h"
+#include "megatrain/model/layers/layer.h"
 #include "megatrain/model/step_notes.h"
 
 namespace megatrain {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/layers/rope_table.h"
 #include "megatrain/model/known_fields.h"
 
 namespace megatrain {
@@ -178,57 +179,6 @@ void check_rope_is_finite(const RopeConfig& rope, int64_t head_dim, const std::s
         fmt::format("{}: its RoPE has angles that are infinite or NaN (rope_theta {}, factor {}, attention_factor {}); "
                     "correct these fields",
                     where, rope.theta, rope.factor, rope.attention_factor));
-}
-
-std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, bool in_long) {
-  const int64_t half = rope.turning(head_dim) / 2;
-  const double dim = static_cast<double>(2 * half);
-  std::vector<double> frequency(static_cast<size_t>(half));
-  // yarn's ramp runs between the pairs that make beta_fast and beta_slow full turns within the original context
-  const auto turning_pair = [&](double turns) {
-    return dim * std::log(rope.original_max_position / (turns * 2 * M_PI)) / (2 * std::log(rope.theta));
-  };
-  double low = 0, high = 0;
-  if (rope.scaling == RopeScaling::yarn) {
-    low = turning_pair(rope.beta_fast);
-    high = turning_pair(rope.beta_slow);
-    if (rope.truncate) {
-      low = std::floor(low);
-      high = std::ceil(high);
-    }
-    low = std::max(low, 0.0);
-    high = std::min(high, dim - 1);
-    if (low == high) high += 0.001;
-  }
-  for (int64_t i = 0; i < half; ++i) {
-    const double base = std::pow(rope.theta, -2.0 * static_cast<double>(i) / dim);
-    double f = base;
-    switch (rope.scaling) {
-      case RopeScaling::none: break;
-      case RopeScaling::linear: f = base / rope.factor; break;
-      case RopeScaling::llama3: {
-        const double wavelength = 2 * M_PI / base;
-        const double turns = rope.original_max_position / wavelength;
-        if (turns < rope.low_freq_factor) {
-          f = base / rope.factor;
-        } else if (turns <= rope.high_freq_factor) {
-          const double smooth = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
-          f = (1 - smooth) * base / rope.factor + smooth * base;
-        }
-        break;
-      }
-      case RopeScaling::yarn: {
-        const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
-        f = base / rope.factor * ramp + base * (1 - ramp);
-        break;
-      }
-      case RopeScaling::longrope:
-        f = base / (in_long ? rope.long_factor : rope.short_factor)[static_cast<size_t>(i)];
-        break;
-    }
-    frequency[static_cast<size_t>(i)] = f;
-  }
-  return frequency;
 }
 
 }  // namespace megatrain

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/trained/train_rules.h"
 #include "megatrain/ops/op_note.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/config.h"
-#include "megatrain/model/operand.h"
+#include "megatrain/model/layers/model_config.h"
+#include "megatrain/model/layers/operand.h"
 #include "megatrain/model/trained/adapter.h"
 
 namespace megatrain {

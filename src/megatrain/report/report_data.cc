@@ -14,7 +14,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/io/replace.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/model.h"
 #include "megatrain/report/svg_axis.h"
 #include "megatrain/run/history_gaps.h"

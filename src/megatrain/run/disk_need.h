@@ -9,7 +9,7 @@
 
 #include "megatrain/config/config.h"
 #include "megatrain/io/free_space.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/tensor/layout.h"
 
 namespace megatrain {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/base/log.h"
 #include "megatrain/chat/chat_template.h"
 #include "megatrain/hub/convert.h"

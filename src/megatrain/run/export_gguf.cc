@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/base/log.h"
 #include "megatrain/config/adapter_file.h"
 #include "megatrain/gguf/write_gguf_adapter.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "megatrain/hub/model_files.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/files/kept_tensors.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/tensor/layout.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "megatrain/hub/text_names.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/train/state_files.h"
 

@@ -9,7 +9,7 @@
 
 #include "megatrain/config/config.h"
 #include "megatrain/machine/machine_profile.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/plan/budgets.h"
 #include "megatrain/plan/plan.h"
 

@@ -13,7 +13,7 @@
 #include "megatrain/io/file_system.h"
 #include "megatrain/io/json.h"
 #include "megatrain/model/files/base_files.h"
-#include "megatrain/model/mixers/delta_net.h"
+#include "megatrain/model/layers/mixers/delta_net.h"
 #include "megatrain/model/model.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/plan/check_plan.h"

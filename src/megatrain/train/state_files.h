@@ -11,7 +11,7 @@
 #include "megatrain/hub/export.h"
 #include "megatrain/hub/hash.h"
 #include "megatrain/hub/safetensors_writer.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/files/kept_tensors.h"
 #include "megatrain/model/files/load_weights.h"
 #include "megatrain/store/record.h"

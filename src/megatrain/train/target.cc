@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/dense_family.h"

@@ -12,7 +12,7 @@
 #include "megatrain/data/batch.h"
 #include "megatrain/engine/pipeline.h"
 #include "megatrain/engine/stall_watch.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/optim/updater.h"
 #include "megatrain/train/non_finite.h"
 #include "megatrain/train/router_figures.h"

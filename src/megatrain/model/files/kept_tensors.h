@@ -10,7 +10,7 @@
 
 #include "megatrain/hub/model_files.h"
 #include "megatrain/hub/safetensors_writer.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 
 namespace megatrain {
 

@@ -1,9 +1,9 @@
 // An RMS norm with a weight of the record. It normalises groups of the weight's size: whole rows, or single heads.
 #pragma once
 
-#include "megatrain/model/binding.h"
-#include "megatrain/model/config.h"
-#include "megatrain/model/operand.h"
+#include "megatrain/model/layers/binding.h"
+#include "megatrain/model/layers/model_config.h"
+#include "megatrain/model/layers/operand.h"
 
 namespace megatrain {
 

@@ -13,9 +13,9 @@
 #include <memory>
 #include <vector>
 
-#include "megatrain/model/config.h"
-#include "megatrain/model/linear.h"
-#include "megatrain/model/mixer.h"
+#include "megatrain/model/layers/model_config.h"
+#include "megatrain/model/layers/linear.h"
+#include "megatrain/model/layers/mixer.h"
 #include "megatrain/ops/delta_rule.h"
 #include "megatrain/tensor/block_operand.h"
 

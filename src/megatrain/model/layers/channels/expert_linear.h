@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatrain/model/binding.h"
-#include "megatrain/model/linear.h"
-#include "megatrain/model/operand.h"
+#include "megatrain/model/layers/binding.h"
+#include "megatrain/model/layers/linear.h"
+#include "megatrain/model/layers/operand.h"
 #include "megatrain/ops/experts.h"
 
 namespace megatrain {

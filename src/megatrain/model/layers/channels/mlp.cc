@@ -1,4 +1,4 @@
-#include "megatrain/model/channels/mlp.h"
+#include "megatrain/model/layers/channels/mlp.h"
 
 #include "megatrain/tensor/block_operand.h"
 

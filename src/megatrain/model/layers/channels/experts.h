@@ -14,10 +14,10 @@
 #include <span>
 #include <vector>
 
-#include "megatrain/model/channel.h"
-#include "megatrain/model/channels/expert_linear.h"
-#include "megatrain/model/config.h"
-#include "megatrain/model/linear.h"
+#include "megatrain/model/layers/channel.h"
+#include "megatrain/model/layers/channels/expert_linear.h"
+#include "megatrain/model/layers/model_config.h"
+#include "megatrain/model/layers/linear.h"
 
 namespace megatrain {
 

@@ -1,7 +1,7 @@
 // Linear with DoRA. The rows of a weight without an adapter are matmuls of their own, if any have one. What the factors
 // multiply is computed again for the magnitudes' gradient, because it is not kept.
-#include "megatrain/model/linear.h"
-#include "megatrain/model/linear_inner.h"
+#include "megatrain/model/layers/linear.h"
+#include "megatrain/model/layers/linear_inner.h"
 
 namespace megatrain {
 

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/binding.h"
-#include "megatrain/model/operand.h"
+#include "megatrain/model/layers/binding.h"
+#include "megatrain/model/layers/operand.h"
 
 namespace megatrain {
 

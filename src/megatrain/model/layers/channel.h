@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/binding.h"
-#include "megatrain/model/carve.h"
-#include "megatrain/model/layer.h"
-#include "megatrain/model/micro_batch.h"
+#include "megatrain/model/layers/binding.h"
+#include "megatrain/model/layers/carve.h"
+#include "megatrain/model/layers/layer.h"
+#include "megatrain/model/layers/micro_batch.h"
 
 namespace megatrain {
 

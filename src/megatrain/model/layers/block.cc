@@ -1,10 +1,10 @@
-#include "megatrain/model/block.h"
+#include "megatrain/model/layers/block.h"
 
 #include <algorithm>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/carve.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/carve.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {

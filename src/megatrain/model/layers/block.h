@@ -24,10 +24,10 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/channel.h"
-#include "megatrain/model/linear.h"
-#include "megatrain/model/mixer.h"
-#include "megatrain/model/norm.h"
+#include "megatrain/model/layers/channel.h"
+#include "megatrain/model/layers/linear.h"
+#include "megatrain/model/layers/mixer.h"
+#include "megatrain/model/layers/norm.h"
 
 namespace megatrain {
 

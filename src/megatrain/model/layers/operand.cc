@@ -1,4 +1,4 @@
-#include "megatrain/model/operand.h"
+#include "megatrain/model/layers/operand.h"
 
 #include "megatrain/base/error.h"
 

@@ -1,4 +1,4 @@
-#include "megatrain/model/mixers/delta_net.h"
+#include "megatrain/model/layers/mixers/delta_net.h"
 
 #include "megatrain/base/math.h"
 

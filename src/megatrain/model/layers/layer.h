@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/micro_batch.h"
+#include "megatrain/model/layers/micro_batch.h"
 #include "megatrain/ops/ops.h"
 #include "megatrain/plan/keep.h"
 #include "megatrain/tensor/layout.h"

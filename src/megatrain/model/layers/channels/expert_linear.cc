@@ -1,9 +1,9 @@
-#include "megatrain/model/channels/expert_linear.h"
+#include "megatrain/model/layers/channels/expert_linear.h"
 
 #include <algorithm>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/linear.h"
+#include "megatrain/model/layers/linear.h"
 
 namespace megatrain {
 

@@ -1,4 +1,4 @@
-#include "megatrain/model/channels/experts.h"
+#include "megatrain/model/layers/channels/experts.h"
 
 #include <algorithm>
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "megatrain/model/carve.h"
-#include "megatrain/model/linear.h"
+#include "megatrain/model/layers/carve.h"
+#include "megatrain/model/layers/linear.h"
 
 namespace megatrain {
 

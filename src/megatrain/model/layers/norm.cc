@@ -1,4 +1,4 @@
-#include "megatrain/model/norm.h"
+#include "megatrain/model/layers/norm.h"
 
 namespace megatrain {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "megatrain/model/channel.h"
-#include "megatrain/model/linear.h"
+#include "megatrain/model/layers/channel.h"
+#include "megatrain/model/layers/linear.h"
 
 namespace megatrain {
 

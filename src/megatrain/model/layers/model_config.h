@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/experts.h"
 #include "megatrain/tensor/dtype.h"
@@ -118,9 +116,6 @@ struct ModelConfig {
   // The same model with only these layers.
   ModelConfig with_layers(const std::vector<int64_t>& kept) const;
 };
-
-// `where` names the file in errors. Throws Error(bad_input).
-ModelConfig parse_model_config(const nlohmann::json& json, const std::string& where);
 
 // Angle per position of each rotated pair: (turning / 2), in double. `in_long`: for documents above long_above().
 std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, bool in_long = false);

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "megatrain/model/carve.h"
-#include "megatrain/model/micro_batch.h"
+#include "megatrain/model/layers/carve.h"
+#include "megatrain/model/layers/micro_batch.h"
 #include "megatrain/ops/ops.h"
 
 namespace megatrain {

@@ -1,10 +1,10 @@
-#include "megatrain/model/linear.h"
+#include "megatrain/model/layers/linear.h"
 
 #include <algorithm>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/stochastic.h"
-#include "megatrain/model/linear_inner.h"
+#include "megatrain/model/layers/linear_inner.h"
 #include "megatrain/model/trained/adapter.h"
 
 namespace megatrain {

@@ -1,4 +1,4 @@
-#include "megatrain/model/mixers/attention.h"
+#include "megatrain/model/layers/mixers/attention.h"
 
 #include <algorithm>
 #include <cmath>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/ops/attention.h"
 
 namespace megatrain {

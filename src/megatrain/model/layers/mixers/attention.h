@@ -16,11 +16,11 @@
 #include <memory>
 #include <vector>
 
-#include "megatrain/model/config.h"
-#include "megatrain/model/linear.h"
-#include "megatrain/model/mixer.h"
-#include "megatrain/model/norm.h"
-#include "megatrain/model/rope_table.h"
+#include "megatrain/model/layers/model_config.h"
+#include "megatrain/model/layers/linear.h"
+#include "megatrain/model/layers/mixer.h"
+#include "megatrain/model/layers/norm.h"
+#include "megatrain/model/layers/rope_table.h"
 
 namespace megatrain {
 

@@ -1,0 +1,96 @@
+#include "megatrain/model/layers/rope_table.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace megatrain {
+
+int64_t rope_rows(const RopeConfig& rope, int64_t positions) {
+  return rope.long_above() > 0 && positions > rope.long_above() ? 2 * positions : positions;
+}
+
+int64_t rope_floats(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
+  return rope_rows(rope, positions) * rope.turning(head_dim);  // cos and sin, half of the rotated elements each
+}
+
+std::vector<AngleRun> angle_runs(const Documents& documents, int64_t tokens, int64_t long_above) {
+  const auto is_long = [&](int64_t length) { return long_above > 0 && length > long_above; };
+  if (documents.uniform || !is_long(documents.longest)) return {{0, tokens, is_long(documents.longest)}};
+  std::vector<AngleRun> runs;
+  for (int64_t d = 0; d < documents.count; ++d) {
+    const int64_t begin = documents.host_begin[d], count = documents.host_begin[d + 1] - begin;
+    if (runs.empty() || runs.back().in_long != is_long(count)) runs.push_back({begin, 0, is_long(count)});
+    runs.back().count += count;
+  }
+  return runs;
+}
+
+std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, bool in_long) {
+  const int64_t half = rope.turning(head_dim) / 2;
+  const double dim = static_cast<double>(2 * half);
+  std::vector<double> frequency(static_cast<size_t>(half));
+  // yarn's ramp runs between the pairs that make beta_fast and beta_slow full turns within the original context
+  const auto turning_pair = [&](double turns) {
+    return dim * std::log(rope.original_max_position / (turns * 2 * M_PI)) / (2 * std::log(rope.theta));
+  };
+  double low = 0, high = 0;
+  if (rope.scaling == RopeScaling::yarn) {
+    low = turning_pair(rope.beta_fast);
+    high = turning_pair(rope.beta_slow);
+    if (rope.truncate) {
+      low = std::floor(low);
+      high = std::ceil(high);
+    }
+    low = std::max(low, 0.0);
+    high = std::min(high, dim - 1);
+    if (low == high) high += 0.001;
+  }
+  for (int64_t i = 0; i < half; ++i) {
+    const double base = std::pow(rope.theta, -2.0 * static_cast<double>(i) / dim);
+    double f = base;
+    switch (rope.scaling) {
+      case RopeScaling::none: break;
+      case RopeScaling::linear: f = base / rope.factor; break;
+      case RopeScaling::llama3: {
+        const double wavelength = 2 * M_PI / base;
+        const double turns = rope.original_max_position / wavelength;
+        if (turns < rope.low_freq_factor) {
+          f = base / rope.factor;
+        } else if (turns <= rope.high_freq_factor) {
+          const double smooth = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+          f = (1 - smooth) * base / rope.factor + smooth * base;
+        }
+        break;
+      }
+      case RopeScaling::yarn: {
+        const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+        f = base / rope.factor * ramp + base * (1 - ramp);
+        break;
+      }
+      case RopeScaling::longrope:
+        f = base / (in_long ? rope.long_factor : rope.short_factor)[static_cast<size_t>(i)];
+        break;
+    }
+    frequency[static_cast<size_t>(i)] = f;
+  }
+  return frequency;
+}
+
+std::vector<float> make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
+  const size_t half = static_cast<size_t>(rope.turning(head_dim) / 2),
+               rows = static_cast<size_t>(rope_rows(rope, positions));
+  std::vector<float> table(2 * rows * half);
+  for (size_t first = 0; first < rows; first += static_cast<size_t>(positions)) {
+    const std::vector<double> frequency = rope_frequencies(rope, head_dim, first > 0);
+    for (size_t p = 0; p < static_cast<size_t>(positions); ++p) {
+      for (size_t i = 0; i < half; ++i) {
+        const double angle = static_cast<double>(p) * frequency[i];
+        table[(first + p) * half + i] = static_cast<float>(std::cos(angle) * rope.attention_factor);
+        table[(rows + first + p) * half + i] = static_cast<float>(std::sin(angle) * rope.attention_factor);
+      }
+    }
+  }
+  return table;
+}
+
+}  // namespace megatrain
