@@ -37,15 +37,16 @@ struct RecurrentOperand {
 // The tensors of one such mixer and of the norm before it.
 inline std::vector<TensorSpec> recurrent_tensors(const std::string& name, int64_t hidden, int64_t width) {
   using At = RecurrentOperand;
-  return {{.name = name + ".norm.weight",
-           .rows = 1,
-           .cols = hidden,
-           .role = TensorRole::norm,
-           .operand = BlockOperand::input_norm},
-          {.name = name + ".in.weight", .rows = 3 * width, .cols = hidden, .operand = At::in},
-          {.name = name + ".conv.weight", .rows = width, .cols = 3, .role = TensorRole::filter, .operand = At::conv},
-          {.name = name + ".decay", .rows = 1, .cols = width, .role = TensorRole::bias, .operand = At::decay},
-          {.name = name + ".out.weight", .rows = hidden, .cols = width, .operand = At::out}};
+  return {
+      {.name = name + ".norm.weight",
+       .rows = 1,
+       .cols = hidden,
+       .role = TensorRole::norm,
+       .operand = BlockOperand::input_norm},
+      {.name = name + ".in.weight", .rows = 3 * width, .cols = hidden, .operand = At::in},
+      {.name = name + ".conv.weight", .rows = width, .cols = 3, .role = TensorRole::convolution, .operand = At::conv},
+      {.name = name + ".decay", .rows = 1, .cols = width, .role = TensorRole::bias, .operand = At::decay},
+      {.name = name + ".out.weight", .rows = hidden, .cols = width, .operand = At::out}};
 }
 
 // Moves the tensors that stay fp32 out of a layer's list, into one for a record of their own.

@@ -41,11 +41,11 @@ std::vector<int64_t> read_switched_window(const ConfigReader& reader, const Mode
 // Whether each layer is sliding, by layer_types; nullopt if the field is absent.
 std::optional<std::vector<bool>> read_layer_types(const ConfigReader& reader, int64_t layers);
 
-// A block's tensors up to the norm before its MLP.
+// A block's tensors up to the norm before its MLP: its norms and its attention.
 std::vector<TensorSpec> attention_tensors(const ModelConfig& config, int64_t layer);
 
-// attention_of() makes attention, the only mixer of a block. one_block() makes the phases of a layer that is one block,
-// given the layer's first record.
+// attention_of() makes attention of either kind, the only mixer of a block. one_block() makes the phases of a layer
+// that is one block, given the layer's first record.
 Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                            const LinearTensors& from);
 std::vector<std::unique_ptr<const Phase>> one_block(const ModelConfig& config, const ModelShape& shape,

@@ -135,6 +135,36 @@ RopeConfig parse_rope(const ConfigReader& model, int64_t max_position, double ab
   return rope;
 }
 
+RopeConfig parse_partial_rope(const ConfigReader& model, const ModelConfig& c, double absent_theta, double part,
+                              const std::vector<std::string>& unused) {
+  constexpr const char* kPart = "partial_rotary_factor";
+  json object = model.object(), given;
+  const auto take = [&](json& from) {
+    if (from.contains(kPart) && !from.at(kPart).is_null()) {
+      if (!given.is_null() && given != from.at(kPart))
+        fail_input(fmt::format("{}: '{}' is both {} and {}; remove the wrong one", model.where(), kPart, given.dump(),
+                               from.at(kPart).dump()));
+      given = from.at(kPart);
+    }
+    from.erase(kPart);
+  };
+  take(object);
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (!object.contains(key) || !object.at(key).is_object()) continue;
+    take(object.at(key));
+    for (const std::string& name : unused) object.at(key).erase(name);
+  }
+  const json parts = given.is_null() ? json::object() : json{{kPart, given}};
+  part = ConfigReader(parts, model.where()).positive_number(kPart, part);
+  RopeConfig rope = parse_rope(ConfigReader(object, model.where()), c.max_position, absent_theta);
+  const auto turning = static_cast<int64_t>(static_cast<double>(c.head_dim) * part);
+  if (part > 1 || turning % 2 != 0 || turning == 0)
+    fail_input(fmt::format("{}: '{}' is {}, so {} of a head's {} elements would be rotated; the number must be even",
+                           model.where(), kPart, part, turning, c.head_dim));
+  rope.rotary_dim = turning == c.head_dim ? 0 : turning;
+  return rope;
+}
+
 void check_rope_is_finite(const RopeConfig& rope, int64_t head_dim, const std::string& where) {
   const auto is_finite = [](double value) { return std::isfinite(static_cast<float>(value)); };
   bool finite = is_finite(rope.attention_factor);

@@ -91,6 +91,10 @@ struct Text {
     const std::string part = a.rotary_dim < a.head_dim ? " of " + number(a.rotary_dim) + "/" + number(a.head_dim) : "";
     return "rope " + shape(a.x) + part + mark(a.backward, " backward");
   }
+  std::string operator()(const MoveHeads& a) const {
+    return "move " + number(a.from.rows) + "x" + number(a.heads) + "x" + number(a.width) + " " +
+           dtype_name(a.from.dtype) + mark(a.from_step == 0, " from one head") + mark(a.to_step == 0, " to a sum");
+  }
   std::string operator()(const Dropout& a) const { return "dropout " + shape(a.x) + mark(a.accumulate, ", added"); }
   std::string operator()(const DoraFactors& a) const {
     return "dora factors " + shape(a.weight) + ", rank " + number(a.a.rows);
@@ -107,7 +111,8 @@ struct Text {
            mark(!a.out.empty(), " and forward");
   }
   std::string operator()(const Route& a) const {
-    return "route " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score);
+    return "route " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score) +
+           (a.groups > 1 ? ", " + number(a.kept_groups) + " of " + number(a.groups) + " groups" : "");
   }
   std::string operator()(const RouteBackward& a) const {
     return "route backward " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score) +
@@ -209,6 +214,11 @@ struct Bytes {
   double operator()(const RmsNormBackward& a) const { return sum(a.x, a.weight, a.grad_out, a.residual, a.grad_x); }
   double operator()(const Rope& a) const {
     return 2 * sum(a.x) * static_cast<double>(a.rotary_dim) / static_cast<double>(a.head_dim);
+  }
+  double operator()(const MoveHeads& a) const {
+    const double head = static_cast<double>(a.from.rows * a.width * dtype_bytes(a.from.dtype));
+    const auto times = [&](int64_t step) { return step == 0 ? 1.0 : static_cast<double>(a.heads); };
+    return head * (times(a.from_step) + times(a.to_step));
   }
   double operator()(const Dropout& a) const { return sum(a.x, a.out) + (a.accumulate ? sum(a.out) : 0); }
   double operator()(const DoraFactors& a) const { return sum(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }

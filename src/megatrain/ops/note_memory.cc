@@ -48,6 +48,7 @@ class Placer {
     a.cos = floats(a.rotary_dim / 2);
     a.sin = floats(a.rotary_dim / 2);
   }
+  void operator()(MoveHeads& a) { place(a.from, a.to); }
   void operator()(Dropout& a) { place(a.x, a.out); }
   void operator()(DoraFactors& a) { place(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }
   void operator()(ScaleColumns& a) { place(a.x, a.factors, a.times, a.bias, a.residual, a.out); }

@@ -16,6 +16,7 @@ struct Caller {
   void operator()(const RmsNormForward& args) const { ops.rmsnorm_forward(stream, args); }
   void operator()(const RmsNormBackward& args) const { ops.rmsnorm_backward(stream, args); }
   void operator()(const Rope& args) const { ops.rope(stream, args); }
+  void operator()(const MoveHeads& args) const { ops.move_heads(stream, args); }
   void operator()(const Dropout& args) const { ops.dropout(stream, args); }
   void operator()(const DoraFactors& args) const { ops.dora_factors(stream, args); }
   void operator()(const ScaleColumns& args) const { ops.scale_columns(stream, args); }

@@ -28,6 +28,7 @@ class OpNotes final : public Ops {
   void linear_backward_weight(Stream&, const LinearBackwardWeight& args) override { notes_.emplace_back(args); }
   void attention_forward(Stream&, const AttentionForward& args) override { notes_.emplace_back(args); }
   void attention_backward(Stream&, const AttentionBackward& args) override { notes_.emplace_back(args); }
+  void move_heads(Stream&, const MoveHeads& args) override { notes_.emplace_back(args); }
   void dropout(Stream&, const Dropout& args) override { notes_.emplace_back(args); }
   void dora_factors(Stream&, const DoraFactors& args) override { notes_.emplace_back(args); }
   void scale_columns(Stream&, const ScaleColumns& args) override { notes_.emplace_back(args); }

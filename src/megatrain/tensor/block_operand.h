@@ -23,6 +23,7 @@ struct BlockOperand {
     sinks,         // (heads)
     router,        // (E, H)
     router_bias,   // (E)
+    choice_bias,   // (E) fp32, in a record of its own
 
     // The same for every expert. They are in records of experts.
     expert_gate_up,       // (2F, H) gate, then up

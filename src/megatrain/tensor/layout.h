@@ -31,10 +31,11 @@ inline constexpr int64_t kTensorAlign = 128;  // elements
 // have roles of their own: no file of the model has them.
 enum class TensorRole : uint8_t {
   matrix,
-  filter,  // of a convolution: like a matrix, but no matmul multiplies by it, so it has no adapter
+  convolution,  // depthwise, (channels, 1, taps) in files
   embedding,
   norm,
   bias,
+  buffer,  // a vector that nothing trains
   adapter_in,
   adapter_out,
   adapter_magnitude,
@@ -110,7 +111,8 @@ struct TensorSpec {
 
   int64_t elements() const { return rows * cols; }
   bool is_vector() const {  // (cols), not (rows, cols)
-    return role == TensorRole::norm || role == TensorRole::bias || role == TensorRole::adapter_magnitude;
+    return role == TensorRole::norm || role == TensorRole::bias || role == TensorRole::buffer ||
+           role == TensorRole::adapter_magnitude;
   }
   bool decays() const { return !is_vector(); }
   bool is_half() const { return role == TensorRole::adapter_in || role == TensorRole::adapter_out; }
@@ -170,6 +172,7 @@ struct LayerLayout {
   DType gradient_dtype() const { return dtype(); }
 
   bool is_adapter() const { return tensors.front().is_adapter(); }
+  bool is_buffers() const { return tensors.front().role == TensorRole::buffer; }
   bool is_token_rows() const { return tensors.front().role == TensorRole::token_rows; }
   bool packed() const { return packed_bytes > 0; }
   int64_t weight_bytes() const { return elements * dtype_bytes(dtype()); }           // in the compute form

@@ -32,6 +32,7 @@ class CpuOps final : public Ops {
   void attention_forward(Stream& s, const AttentionForward& a) override { run(s, cpu::attention_forward, a); }
   void attention_backward(Stream& s, const AttentionBackward& a) override { run(s, cpu::attention_backward, a); }
   void attention_cached(Stream& s, const CachedAttention& a) override { run(s, cpu::attention_cached, a); }
+  void move_heads(Stream& s, const MoveHeads& a) override { run(s, cpu::move_heads, a); }
   void dropout(Stream& s, const Dropout& a) override { run(s, cpu::dropout, a); }
   void dora_factors(Stream& s, const DoraFactors& a) override { run(s, cpu::dora_factors, a); }
   void scale_columns(Stream& s, const ScaleColumns& a) override { run(s, cpu::scale_columns, a); }

@@ -26,6 +26,7 @@ void linear_backward_weight(const Context& context, const LinearBackwardWeight& 
 void attention_forward(const Context& context, const AttentionForward& args);
 void attention_backward(const Context& context, const AttentionBackward& args);
 void attention_cached(const Context& context, const CachedAttention& args);
+void move_heads(const Context& context, const MoveHeads& args);
 void dropout(const Context& context, const Dropout& args);
 void dora_factors(const Context& context, const DoraFactors& args);
 void scale_columns(const Context& context, const ScaleColumns& args);

@@ -20,6 +20,7 @@
 #include "megatrain/ops/embedding.h"
 #include "megatrain/ops/experts.h"
 #include "megatrain/ops/gradient.h"
+#include "megatrain/ops/heads.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
@@ -47,6 +48,7 @@ void launch(const GatedForward& args, cudaStream_t stream);
 void launch(const GatedBackward& args, cudaStream_t stream);
 
 // dropout.cu
+void launch(const MoveHeads& args, cudaStream_t stream);
 void launch(const Dropout& args, cudaStream_t stream);
 
 // dora.cu
