@@ -11,6 +11,7 @@
 #include "tests/ops/columns_check.h"
 #include "tests/ops/cpu_fixture.h"
 #include "tests/ops/dropout_check.h"
+#include "tests/ops/heads_check.h"
 #include "tests/ops/expert_layer.h"
 #include "tests/ops/run_cases.h"
 #include "tests/ops/unpack_check.h"
@@ -75,6 +76,11 @@ TEST(CudaOps, DropoutDropsWhatTheKeyNames) {
 TEST(CudaOps, ColumnsAreMovedAndLeaveZeros) {
   CudaFixture cuda;
   for (const ColumnsCase& c : columns_cases()) expect_columns_moved(*cuda.device, *cuda.ops, *cuda.stream, c);
+}
+
+TEST(CudaOps, HeadsAreCopiedSharedSummedAndPadded) {
+  CudaFixture cuda;
+  for (const HeadsCase& c : heads_cases()) expect_heads_moved(*cuda.device, *cuda.ops, *cuda.stream, c);
 }
 
 TEST(CudaOps, EveryCaseAgreesWithTheCpu) {

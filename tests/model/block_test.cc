@@ -147,7 +147,7 @@ TEST(RecurrentMixer, IsALoopInFloat64) {
   }
 }
 
-TEST(RecurrentMixer, HasAdaptersOnItsMatmulsAndNoneOnItsFilter) {
+TEST(RecurrentMixer, HasAdaptersOnItsMatmulsAndNoneOnItsConvolution) {
   const AdapterRules rules{.rank = 2, .alpha = 3};
   Layer layer;
   layer.records = {in_fp32(toy::recurrent_tensors("toy", kHidden, kWidth)),

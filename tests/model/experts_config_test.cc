@@ -327,7 +327,7 @@ TEST(Experts, ASharedExpertIsAnMlpOfItsOwnWidthWithAGateInTheFirstRecord) {
 }
 
 TEST(Experts, OtherArchitecturesAreRefusedWithTheReason) {
-  refused(mixtral(), {{"architectures", {"DeepseekV3ForCausalLM"}}}, {"DeepseekV3ForCausalLM", "MLA", "supported are"});
+  refused(mixtral(), {{"architectures", {"KimiK2ForCausalLM"}}}, {"KimiK2ForCausalLM", "MLA", "supported are"});
   refused(mixtral(), {{"architectures", {"Ernie4_5_MoeForCausalLM"}}}, {"Ernie4_5_MoeForCausalLM", "every token"});
 }
 

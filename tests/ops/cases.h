@@ -97,6 +97,7 @@ struct RouteCase {
   bool losses = false;       // with router losses
   int64_t ignore_every = 0;  // every n-th token does not count; 0: all do
   bool ties = false;         // some rows have equal logits
+  int64_t groups = 1, kept_groups = 1;
 };
 
 // Sorting, gathering and combining the rows of a group of experts.
@@ -285,6 +286,9 @@ inline const std::vector<RouteCase> kRouteCases = {
     {DType::bf16, 200, 128, 4},
     {DType::bf16, 60, 64, 8, RouterScore::softmax_of_all, 1, false, true},
     {DType::bf16, 50, 32, 8, RouterScore::sigmoid, 2.5f, true},
+    {DType::f32, 30, 12, 3, RouterScore::sigmoid, 2.5f, true, false, 0, false, 4, 2},
+    {DType::f32, 25, 64, 8, RouterScore::sigmoid, 1, true, false, 0, true, 8, 4},
+    {DType::bf16, 40, 256, 8, RouterScore::sigmoid, 2.5f, true, false, 0, false, 8, 4},
 };
 
 inline const std::vector<ExpertRowsCase> kExpertRowsCases = {
@@ -446,7 +450,8 @@ inline std::string name_of(const RouteCase& c) {
                 {c.bias, "bias"},
                 {c.losses, "losses"},
                 {c.ignore_every > 0, "ignored"},
-                {c.ties, "ties"}});
+                {c.ties, "ties"},
+                {c.groups > 1, "groups"}});
 }
 inline std::string name_of(const ExpertRowsCase& c) {
   return std::string("expert rows ") + dtype_name(c.dtype) + " " + sizes({c.tokens, c.hidden, c.experts, c.choices}) +

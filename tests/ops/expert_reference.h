@@ -46,6 +46,19 @@ inline Values reference(const RouteCase& c, const Values& in) {
     const double* row = in.at("logits").data() + t * c.experts;
     Vector scores(row, row + c.experts);
     for (int64_t e = 0; c.bias && e < c.experts; ++e) scores[e] = sigmoid(row[e]) + in.at("bias")[e];
+    if (c.groups > 1) {
+      const int64_t size = c.experts / c.groups;
+      Vector sums;
+      for (int64_t g = 0; g < c.groups; ++g) {
+        Vector of(scores.begin() + g * size, scores.begin() + (g + 1) * size);
+        std::sort(of.rbegin(), of.rend());
+        sums.push_back(of[0] + of[1]);
+      }
+      const auto kept = best_of(sums, c.kept_groups);
+      for (int64_t e = 0; e < c.experts; ++e) {
+        if (std::ranges::count(kept, e / size) == 0) scores[e] = -std::numeric_limits<double>::infinity();
+      }
+    }
     for (const int64_t expert : best_of(scores, c.choices)) out["experts"].push_back(static_cast<double>(expert));
 
     const auto expert_of = [&](int64_t j) { return static_cast<int64_t>(in.at("experts")[t * c.choices + j]); };

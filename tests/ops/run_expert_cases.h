@@ -45,6 +45,8 @@ inline OpRun run(Harness& h, const RouteCase& c, uint64_t seed) {
     h.ops.route(h.stream, {.logits = logits.view,
                            .choice_bias = bias.view,
                            .score = c.score,
+                           .groups = c.groups,
+                           .kept_groups = c.kept_groups,
                            .scale = c.scale,
                            .choices = c.choices,
                            .experts = pointer<int32_t>(experts),

@@ -80,8 +80,10 @@ COMMON = {"hidden_act": "silu", "initializer_range": 0.02, "use_cache": True, "a
           "num_hidden_layers": 2, "bos_token_id": 1, "eos_token_id": 2, "max_position_embeddings": 128}
 ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
                 "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
-                "qwen3_moe": "Qwen3MoeForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "mixtral": "MixtralForCausalLM",
-                "gpt_oss": "GptOssForCausalLM", "granite": "GraniteForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM"}
+                "qwen3_moe": "Qwen3MoeForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
+                "glm4_moe": "Glm4MoeForCausalLM", "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
+                "deepseek_v3": "DeepseekV3ForCausalLM", "mixtral": "MixtralForCausalLM", "gpt_oss": "GptOssForCausalLM",
+                "granite": "GraniteForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM"}
 WHOLE = {"gemma3": ("Gemma3ForConditionalGeneration", "gemma3_text"),
          "mistral3": ("Mistral3ForConditionalGeneration", "mistral"),
          "qwen2_5_vl": ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text"),
@@ -284,6 +286,64 @@ CASES = [
                shared_expert_intermediate_size=8, norm_topk_prob=True, mlp_only_layers=[1], qkv_bias=False,
                output_router_logits=False, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=32, batch=4, documents=True, labels=True, saved_config=True, aux_loss=0.3),
+    Case("glm4_moe", "GLM 4.5 Air: a dense layer, then top 2 of 6 by sigmoids with a bias, one shared expert, half a head "
+         "turns, q/k/v bias, GQA 2", "glm4_moe",
+         shape(16, 2, 1, 24, 48, head_dim=8, eps=1e-5, attention_bias=True, n_routed_experts=6, num_experts_per_tok=2,
+               n_shared_experts=1, moe_intermediate_size=6, routed_scaling_factor=1.0, norm_topk_prob=True, n_group=1,
+               topk_group=1, first_k_dense_replace=1, use_qk_norm=False, partial_rotary_factor=0.5,
+               num_nextn_predict_layers=1, rope_theta=1000.0, rope_scaling=None),
+         seq_len=32, batch=8, clip=0.5),
+    Case("glm4_moe_norm", "GLM 4.5: q/k norm, two shared experts, top 2 of the better of two groups of 3, a factor, "
+         "packed", "glm4_moe",
+         shape(16, 2, 2, 16, 32, head_dim=12, eps=1e-5, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2,
+               moe_intermediate_size=6, routed_scaling_factor=2.5, n_group=2, topk_group=1, first_k_dense_replace=0,
+               use_qk_norm=True,
+               rope_parameters={"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}),
+         seq_len=32, batch=4, documents=True, labels=True, saved_config=True, clip=0.5),
+    Case("glm4_moe_whole", "GLM 4.5: top 2 of 5, all of a head turns, float32 file, shuffled order", "glm4_moe",
+         shape(16, 4, 2, 16, 32, eps=1e-5, attention_bias=True, n_routed_experts=5, num_experts_per_tok=2,
+               moe_intermediate_size=8, routed_scaling_factor=1.8, first_k_dense_replace=1, partial_rotary_factor=1.0,
+               rope_theta=1000.0),
+         seq_len=24, batch=8, stored="float32", order=True, clip=0.5),
+    Case("glm4_moe_lite", "GLM 4.7 Flash: latent attention with narrow queries, keys as wide as values, pairs turn",
+         "glm4_moe_lite",
+         shape(16, 2, 2, 24, 48, eps=1e-5, q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=4,
+               v_head_dim=10, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=6,
+               routed_scaling_factor=1.8, norm_topk_prob=True, n_group=1, topk_group=1, first_k_dense_replace=1,
+               rope_theta=1000.0, attention_bias=False),
+         seq_len=32, batch=8, clip=0.5),
+    Case("glm4_moe_lite_whole", "GLM 4.7 Flash: queries made from the input, values narrower than keys, halves turn, "
+         "packed", "glm4_moe_lite",
+         shape(16, 2, 2, 16, 32, eps=1e-5, kv_lora_rank=12, qk_nope_head_dim=4, qk_rope_head_dim=6,
+               v_head_dim=7, n_routed_experts=5, num_experts_per_tok=2, moe_intermediate_size=6,
+               mlp_layer_types=["sparse", "dense"], rope_interleave=False,
+               rope_parameters={"rope_type": "default", "rope_theta": 1000.0}) | {"q_lora_rank": None},
+         seq_len=32, batch=4, documents=True, labels=True, saved_config=True, clip=0.5),
+    Case("glm4_moe_lite_bias", "GLM 4.7 Flash: attention_bias, every layer has experts, float32 file",
+         "glm4_moe_lite",
+         shape(16, 4, 4, 16, 32, eps=1e-5, q_lora_rank=10, kv_lora_rank=6, qk_nope_head_dim=4,
+               qk_rope_head_dim=4, v_head_dim=6, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+               routed_scaling_factor=1.0, mlp_layer_types=["sparse", "sparse"], attention_bias=True, rope_theta=1000.0),
+         seq_len=24, batch=8, stored="float32", clip=0.5),
+    Case("deepseek_v3", "DeepSeek V3: latent attention with yarn and its factor for the softmax, top 3 of the better two "
+         "of three groups", "deepseek_v3",
+         shape(16, 2, 2, 24, 48, q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=6,
+               n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=1, moe_intermediate_size=6,
+               routed_scaling_factor=2.5, norm_topk_prob=True, n_group=3, topk_group=2, first_k_dense_replace=1,
+               topk_method="noaux_tc", scoring_func="sigmoid", moe_layer_freq=1, ep_size=1, aux_loss_alpha=0.001,
+               seq_aux=True, num_nextn_predict_layers=1, rope_theta=1000.0,
+               rope_scaling={"type": "yarn", "factor": 8.0, "beta_fast": 8.0, "beta_slow": 1.0, "mscale": 1.0,
+                             "mscale_all_dim": 1.0, "truncate": False, "original_max_position_embeddings": 64}),
+         seq_len=40, batch=8, clip=0.5),
+    Case("deepseek_v3_packed", "DeepSeek V3: unlike mscales, top 3 of 6 without groups, 3 layers of which two are dense, "
+         "packed", "deepseek_v3",
+         shape(16, 2, 2, 16, 32, layers=3, q_lora_rank=8, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=8,
+               v_head_dim=14, n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=6, n_group=1,
+               topk_group=1, routed_scaling_factor=1.0, first_k_dense_replace=2,
+               rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 8.0, "beta_fast": 8.0,
+                                "beta_slow": 1.0, "mscale": 0.7, "mscale_all_dim": 1.0, "truncate": False,
+                                "original_max_position_embeddings": 64}),
+         seq_len=32, batch=4, documents=True, labels=True, saved_config=True, clip=0.5),
     Case("mixtral", "Mixtral: top 2 of 4, every head its own key, shuffled order", "mixtral",
          shape(32, 4, 4, 20, 64, eps=1e-5, num_local_experts=4, num_experts_per_tok=2, rope_theta=1000000.0,
                sliding_window=None, output_router_logits=False, router_aux_loss_coef=0.02),
@@ -438,11 +498,27 @@ def draw_weight(name, tensor_shape, case, config, rng):
     return gain / math.sqrt(tensor_shape[1]) * noise
 
 
-EXPERT_FAMILIES = ("qwen2_moe", "qwen3_moe", "mixtral", "gpt_oss")
+CHOICE_BIAS = "e_score_correction_bias"  # a buffer, which files hold in float32
+SIGMOID_FAMILIES = ("glm4_moe", "glm4_moe_lite", "deepseek_v3")
+EXPERT_FAMILIES = ("qwen2_moe", "qwen3_moe", "mixtral", "gpt_oss", *SIGMOID_FAMILIES)
 
 
 def experts_of(config):
     return next(getattr(config, key) for key in ("num_local_experts", "num_experts") if hasattr(config, key))
+
+
+def order_of_experts(config, rng, most):
+    """Of groups, some are clearly better than the others."""
+    experts, groups = experts_of(config), getattr(config, "n_group", None) or 1
+    while True:
+        order = rng.permutation(experts) / (experts - 1)
+        if groups == 1 or config.topk_group == groups:
+            return order
+        scores = (1 / (1 + np.exp(-most * (2 * order - 1)))).reshape(groups, -1)
+        scores[:, 1] += 1.5
+        sums = np.sort(np.sort(scores)[:, -2:].sum(-1))[::-1]
+        if sums[config.topk_group - 1] - sums[config.topk_group] > 0.2:
+            return order
 
 
 def draw_expert_weight(name, noise, case, config, rng):
@@ -453,13 +529,16 @@ def draw_expert_weight(name, noise, case, config, rng):
         return 1.0 + 0.05 * noise
     if name.endswith("embed_tokens.weight"):
         values = (0.3 if config.tie_word_embeddings else 0.8) * noise
-        order = np.stack([rng.permutation(experts) for _ in values]) / (experts - 1)  # 0 .. 1, all apart
         most = 0.6 if config.tie_word_embeddings else 1.5
+        order = np.stack([order_of_experts(config, rng, most) for _ in values])  # 0 .. 1, all apart
         values[:, :experts] = (2 * order - 1) * most
         values[:, case.idle] = -1.5 * most
         return values
+    if name.endswith(CHOICE_BIAS):
+        size = experts // (config.n_group or 1)  # the second expert of each group goes before the others
+        return np.where(np.arange(experts) % size == 1, 1.5, 0.0)
     if re.search(r"\.(gate|router)\.weight$", name):
-        return 2.5 * np.eye(*noise.shape) + 0.16 / experts * noise
+        return (1.0 if case.family in SIGMOID_FAMILIES else 2.5) * np.eye(*noise.shape) + 0.16 / experts * noise
     if name.endswith("router.bias"):
         return 0.02 * noise
     if name.endswith(("bias", "sinks")):
@@ -613,6 +692,9 @@ def write_model(case, directory, rng):
         else:
             values = 0.1 * rng.standard_normal(tuple(parameter.shape))
         tensors[name] = torch.from_numpy(values).to(STORED[case.stored])
+    for name, buffer in empty.named_buffers():
+        if name.endswith(CHOICE_BIAS):
+            tensors[name] = torch.from_numpy(draw_weight(name, tuple(buffer.shape), case, config, rng)).to(FLOAT32)
     if case.whole and not case.module_names:
         tensors = names_in_files(directory, tensors)
     if case.mxfp4:  # what transformers makes of the blocks, for transformers without a GPU to read
@@ -827,11 +909,16 @@ def train(case, data, directory, dtype, steps):
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     assert all(parameter.dtype == dtype for parameter in parameters.values())
     result = train_steps(case, data, model, trained, dtype, steps)
-    result["final"] = {name: p.detach().clone() for name, p in parameters.items()}
-    result["start"] = text_parameters(case, load_model(directory, dtype))
+    result["final"] = {name: p.detach().clone() for name, p in (parameters | choice_biases(model)).items()}
+    start = load_model(directory, dtype)
+    result["start"] = text_parameters(case, start) | choice_biases(start)
     for key in ("grads", "final", "start"):
         result[key] = own_tensors(case, result[key])
     return result
+
+
+def choice_biases(model):
+    return {name: buffer for name, buffer in model.named_buffers() if name.endswith(CHOICE_BIAS)}
 
 
 def train_steps(case, data, model, trained, dtype, steps):
@@ -910,21 +997,37 @@ def check_rope(case, model):
 
 def check_routes(case, model):
     """What bfloat16 rounds must not decide which expert a token has, and the idle experts must be idle."""
-    routers = [module for name, module in model.named_modules() if type(module).__name__.endswith("TopKRouter")]
+    routers = [module for name, module in model.named_modules() if type(module).__name__.lower().endswith("topkrouter")]
+    assert routers, case.name
     seen = [[] for _ in routers]
     for router, to in zip(routers, seen):
         router.register_forward_hook(lambda _, __, out, to=to: to.append(out))
     with widened(FLOAT64), torch.no_grad():
         for tokens, _ in step_segments(case, data_of(case), 0):
             model(input_ids=tokens, use_cache=False)
-    for outputs in seen:
+    for router, outputs in zip(routers, seen):
         logits = torch.cat([out[0] for out in outputs])
         chosen = torch.cat([out[2] for out in outputs])
         used = sorted(set(chosen.flatten().tolist()))
         assert used == [e for e in range(logits.shape[-1]) if e not in case.idle], (case.name, used)
+        if hasattr(router, CHOICE_BIAS):
+            logits = scores_for_choice(case, router, logits)
         top = logits.sort(descending=True).values
-        margin = (top[:, chosen.shape[1] - 1] - top[:, chosen.shape[1]]) / logits.std()
+        margin = (top[:, chosen.shape[1] - 1] - top[:, chosen.shape[1]]) / logits[logits.isfinite()].std()
         assert margin.min() > ROUTE_MARGIN, (case.name, margin.min().item())
+
+
+def scores_for_choice(case, router, logits):
+    """Of a sigmoid router, without the groups that are not kept, whose choice must have its margin as well."""
+    scores = logits.sigmoid() + getattr(router, CHOICE_BIAS)
+    grouped = scores.unflatten(-1, (router.num_group, -1))
+    sums = grouped.topk(2).values.sum(-1)
+    if router.topk_group < router.num_group:
+        top = sums.sort(descending=True).values
+        margin = (top[:, router.topk_group - 1] - top[:, router.topk_group]) / sums.std()
+        assert margin.min() > ROUTE_MARGIN, (case.name, "groups", margin.min().item())
+    kept = torch.zeros_like(sums, dtype=torch.bool).scatter(-1, sums.topk(router.topk_group).indices, True)
+    return grouped.masked_fill(~kept[..., None], -math.inf).flatten(-2)
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------

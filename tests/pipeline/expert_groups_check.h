@@ -25,7 +25,9 @@ inline std::vector<Shape> expert_shapes() {
           Shape{.layers = 4, .precision = "fp32", .experts = 8, .aux_loss = 0.2, .z_loss = 0.01},
           Shape{.layers = 3, .clip = false, .experts = 5, .z_loss = 0.02},
           Shape{.layers = 4, .experts = 6, .shared_expert = true},
-          Shape{.layers = 3, .precision = "fp32", .experts = 5, .shared_expert = true, .aux_loss = 0.2}};
+          Shape{.layers = 3, .precision = "fp32", .experts = 5, .shared_expert = true, .aux_loss = 0.2},
+          Shape{.layers = 4, .experts = 6, .latent = true},
+          Shape{.layers = 3, .clip = false, .precision = "fp32", .moments = "int8", .experts = 8, .latent = true}};
 }
 
 // Trains `steps` steps under `plans` random plans, each with a random number of experts per record, and under the

@@ -44,6 +44,7 @@ struct Shape {
   bool experts_below = false;  // in the second layer too
   int64_t experts_per_record = 0;
   bool shared_expert = false;  // beside the experts, with a gate
+  bool latent = false;         // with latent attention, groups of experts, a sigmoid router and a shared expert
   double aux_loss = 0;         // coefficients of the router losses
   double z_loss = 0;
   bool rounded = false;        // the initial weights are representable in bf16
@@ -88,6 +89,21 @@ inline ModelConfig model_config(const Shape& shape) {
   if (shape.shared_expert) {
     config.erase("attention_bias");
     config.update({{"architectures", {"Qwen2MoeForCausalLM"}}, {"shared_expert_intermediate_size", 20}});
+  }
+  if (shape.latent) {
+    config.erase("head_dim");
+    for (const char* key : {"num_experts", "mlp_only_layers"}) config.erase(key);
+    config.update({{"architectures", {"DeepseekV3ForCausalLM"}},
+                   {"num_key_value_heads", 4},
+                   {"q_lora_rank", 12},
+                   {"kv_lora_rank", 10},
+                   {"qk_nope_head_dim", 6},
+                   {"qk_rope_head_dim", 4},
+                   {"v_head_dim", 7},
+                   {"n_routed_experts", shape.experts},
+                   {"n_group", 2},
+                   {"topk_group", 2},
+                   {"first_k_dense_replace", 1}});
   }
   return parse_model_config(config, "the tiny model");
 }

@@ -63,8 +63,8 @@ ordered_json delta_net_json(const DeltaNetConfig& delta_net) {
 
 // null for a dense model.
 ordered_json experts_json(const ExpertsConfig& experts) {
-  const auto& [count, chosen, ff, shared_ff, shared_gate, layers, score, router_bias, bias, gate, aux_coef,
-               aux_in_loss] = experts;
+  const auto& [count, chosen, ff, shared_ff, shared_gate, layers, score, router_bias, choice_bias, groups, kept_groups,
+               weight_scale, bias, gate, aux_coef, aux_in_loss] = experts;
   const auto& [activation, limit, up_offset] = gate;
   if (count == 0) return {};
   ordered_json json = {{"num_experts", count},
@@ -81,7 +81,18 @@ ordered_json experts_json(const ExpertsConfig& experts) {
                        {"output_router_logits", aux_in_loss}};
   // Absent in checkpoints of versions that had no shared experts.
   if (shared_ff > 0) json.update({{"shared_expert_intermediate_size", shared_ff}, {"shared_expert_gate", shared_gate}});
+  if (score == RouterScore::sigmoid)
+    json.update({{"choice_bias", choice_bias},
+                 {"n_group", groups},
+                 {"topk_group", kept_groups},
+                 {"routed_scaling_factor", weight_scale}});
   return json;
+}
+
+ordered_json latent_json(const LatentConfig& latent) {
+  const auto& [kv_rank, q_rank, plain, turning, value, pairs] = latent;
+  return {{"kv_lora_rank", kv_rank},     {"q_lora_rank", q_rank}, {"qk_nope_head_dim", plain},
+          {"qk_rope_head_dim", turning}, {"v_head_dim", value},   {"rope_interleave", pairs}};
 }
 
 }  // namespace
@@ -92,14 +103,14 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   const auto& [architecture, part_of, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps,
                norm_offset, init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate, activation,
                embedding_scale, attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks,
-               delta_net, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
+               delta_net, latent, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
   // how the values are stored does not change the model
   static_cast<void>(mxfp4_experts);
   static_cast<void>(fp8_exceptions);
   static_cast<void>(part_of);  // nor do the parts that are not trained
-  return {
+  std::vector<ModelField> fields = {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},
       {"hidden_size", hidden, true},
@@ -144,6 +155,8 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"rope_scaling.long_factor", long_factor, true},
       {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : ordered_json(), true},
   };
+  if (latent.kv_rank > 0) fields.push_back({"latent_attention", latent_json(latent), true});
+  return fields;
 }
 
 }  // namespace megatrain

@@ -10,6 +10,7 @@
 #include "megatrain/model/layers/channels/mlp.h"
 #include "megatrain/model/layers/mixers/attention.h"
 #include "megatrain/model/layers/mixers/delta_net.h"
+#include "megatrain/model/layers/mixers/latent_attention.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/tensor/block_operand.h"
 
@@ -224,6 +225,27 @@ void add_delta_net(const ModelConfig& c, TensorList& list) {
   list.weight(At::out, "linear_attn.out_proj", c.hidden, values);
 }
 
+void add_latent_attention(const ModelConfig& c, TensorList& list) {
+  const LatentConfig& l = c.latent;
+  const int64_t queries = c.heads * (l.plain + l.turning), down_kv = l.kv_rank + l.turning;
+  using At = LatentOperand;
+  const bool narrow = l.q_rank > 0;
+  list.weight(At::down, narrow ? "self_attn.q_a_proj" : "self_attn.q_proj", narrow ? l.q_rank : queries, c.hidden);
+  list.weight(At::down, "self_attn.kv_a_proj_with_mqa", down_kv, c.hidden);
+  if (c.qkv_bias) {
+    list.row(At::down_bias, TensorRole::bias, "self_attn.q_a_proj.bias", l.q_rank);
+    list.row(At::down_bias, TensorRole::bias, "self_attn.kv_a_proj_with_mqa.bias", down_kv);
+  }
+  if (narrow) {
+    list.row(At::q_norm, TensorRole::norm, "self_attn.q_a_layernorm.weight", l.q_rank);
+    list.weight(At::up_q, "self_attn.q_b_proj", queries, l.q_rank);
+  }
+  list.row(At::kv_norm, TensorRole::norm, "self_attn.kv_a_layernorm.weight", l.kv_rank);
+  list.weight(At::up_kv, "self_attn.kv_b_proj", c.heads * (l.plain + l.value), l.kv_rank);
+  list.weight(BlockOperand::o, "self_attn.o_proj", c.hidden, c.heads * l.value);
+  if (c.o_bias) list.row(BlockOperand::o_bias, TensorRole::bias, "self_attn.o_proj.bias", c.hidden);
+}
+
 }  // namespace
 
 std::vector<TensorSpec> attention_tensors(const ModelConfig& c, int64_t layer) {
@@ -233,6 +255,11 @@ std::vector<TensorSpec> attention_tensors(const ModelConfig& c, int64_t layer) {
   list.row(At::input_norm, TensorRole::norm, "input_layernorm.weight", c.hidden);
   if (c.delta_net.in_layer(layer)) {
     add_delta_net(c, list);
+    list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
+    return tensors;
+  }
+  if (c.latent.kv_rank > 0) {
+    add_latent_attention(c, list);
     list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
     return tensors;
   }
@@ -278,6 +305,8 @@ Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, i
   if (config.delta_net.in_layer(layer))
     mixers.push_back(std::make_unique<DeltaNet>(config.delta_net, static_cast<float>(config.norm_eps), shape.dtype,
                                                 shape.tokens, from));
+  else if (config.latent.kv_rank > 0)
+    mixers.push_back(std::make_unique<LatentAttention>(latent_sizes(config, shape), from));
   else
     mixers.push_back(std::make_unique<Attention>(attention_sizes(config, shape, layer), from));
   return mixers;

@@ -44,8 +44,8 @@ std::optional<std::vector<bool>> read_layer_types(const ConfigReader& reader, in
 // A block's tensors up to the norm before its MLP: its norms and its mixer.
 std::vector<TensorSpec> attention_tensors(const ModelConfig& config, int64_t layer);
 
-// attention_of() makes the only mixer of a block: attention, or the delta net that replaces it. one_block() makes the
-// phases of a layer that is one block, given the layer's first record.
+// attention_of() makes the only mixer of a block: attention of either kind, or the delta net that replaces it.
+// one_block() makes the phases of a layer that is one block, given the layer's first record.
 Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                            const LinearTensors& from);
 std::vector<std::unique_ptr<const Phase>> one_block(const ModelConfig& config, const ModelShape& shape,

@@ -124,6 +124,61 @@ void read_experts(const ConfigReader& r, const AbsentExperts& absent, ModelConfi
     fail_input(fmt::format("{}: 'router_aux_loss_coef' is {}; it must not be negative", r.where(), e.aux_coef));
 }
 
+std::vector<std::string> sigmoid_expert_fields(std::vector<std::string> more) {
+  for (const char* field : {"moe_intermediate_size", "n_group", "n_routed_experts", "n_shared_experts",
+                            "norm_topk_prob", "num_experts_per_tok", "num_local_experts", "num_mtp_layers",
+                            "num_nextn_predict_layers", "output_router_logits", "routed_scaling_factor", "topk_group"})
+    more.emplace_back(field);
+  return more;
+}
+
+void read_sigmoid_experts(const ConfigReader& r, const AbsentSigmoidExperts& absent, ModelConfig& c) {
+  ExpertsConfig& e = c.experts;
+  e.count = r.positive("n_routed_experts", r.positive("num_local_experts", absent.count, kMaxExperts), kMaxExperts);
+  if (r.positive("num_local_experts", e.count, kMaxExperts) != e.count)
+    fail_input(
+        fmt::format("{}: 'n_routed_experts' is {} and 'num_local_experts' is {}, which are two names for one "
+                    "number; remove the wrong one",
+                    r.where(), e.count, r.at("num_local_experts").dump()));
+  e.chosen = r.positive("num_experts_per_tok", absent.chosen);
+  e.ff = r.positive("moe_intermediate_size", absent.ff, kMaxWidth);
+  e.shared_ff = e.ff * r.positive("n_shared_experts", 1, kMaxExperts);
+  e.score = RouterScore::sigmoid;
+  e.choice_bias = true;
+  e.weight_scale = r.positive_number("routed_scaling_factor", absent.weight_scale);
+  must_be(r, "norm_topk_prob", true, c.architecture);
+  // Its load is balanced by the bias of its choice; transformers has no loss for it.
+  must_be(r, "output_router_logits", false, c.architecture);
+  for (const char* key : {"n_group", "topk_group"}) r.refuse_null(key);
+  e.groups = r.positive("n_group", absent.groups);
+  e.kept_groups = r.positive("topk_group", absent.kept_groups);
+  const int64_t size = e.count % e.groups == 0 ? e.count / e.groups : 0;
+  if (size < 2 || e.kept_groups > e.groups || e.chosen > e.kept_groups * size)
+    fail_input(
+        fmt::format("{}: {} experts in {} groups, of which a token chooses {} from {}: expected groups of equal "
+                    "sizes, of two experts or more, and enough in those that are kept; correct "
+                    "'n_routed_experts', 'n_group', 'num_experts_per_tok' or 'topk_group'",
+                    r.where(), e.count, e.groups, e.chosen, e.kept_groups));
+}
+
+std::vector<bool> read_dense_first(const ConfigReader& r, int64_t layers, int64_t absent) {
+  const int64_t dense = r.not_negative("first_k_dense_replace", absent);
+  std::vector<bool> experts;
+  for (int64_t l = 0; l < layers; ++l) experts.push_back(l >= dense);
+  return experts;
+}
+
+std::vector<std::vector<TensorSpec>> sigmoid_expert_tensors(const ModelConfig& c, int64_t layer) {
+  if (!c.experts.in_layer(layer)) return dense_tensors(c, layer);
+  return expert_tensors(c, layer,
+                        {.router = "mlp.gate",
+                         .experts = "mlp.experts",
+                         .gate = "gate_proj",
+                         .up = "up_proj",
+                         .down = "down_proj",
+                         .shared = "mlp.shared_experts"});
+}
+
 std::vector<bool> read_sparse_layers(const ConfigReader& r, int64_t layers) {
   const int64_t step = r.positive("decoder_sparse_step", 1);
   std::vector<bool> experts;
@@ -153,6 +208,13 @@ std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& c, int64_
   if (c.experts.router_bias) row(BlockOperand::router_bias, router + ".bias", c.experts.count);
   if (c.sinks) row(BlockOperand::sinks, prefix + "self_attn.sinks", c.heads);
   if (c.experts.shared_ff > 0) add_shared_expert(c, prefix, names, lists.front());
+  if (c.experts.choice_bias)
+    lists.push_back({{.name = router + ".e_score_correction_bias",
+                      .rows = 1,
+                      .cols = c.experts.count,
+                      .role = TensorRole::buffer,
+                      .operand = BlockOperand::choice_bias,
+                      .dtype = DType::f32}});
   for (int64_t index = 0; index < c.experts.count; ++index) lists.push_back(tensors_of_expert(c, prefix, names, index));
   return lists;
 }
@@ -160,14 +222,19 @@ std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& c, int64_
 std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& config, const ModelShape& shape,
                                                         int64_t layer, std::span<const LayerLayout> records) {
   const LinearTensors from(records.front(), adapters_among(records));
-  const auto groups = records.subspan(1, records.size() - (from.adapters ? 2 : 1));
+  const bool buffers = records[1].is_buffers();
+  const size_t before = buffers ? 2 : 1;
+  const auto groups = records.subspan(before, records.size() - before - (from.adapters ? 1 : 0));
   const auto first_adapters = std::ranges::find_if(groups, adapts_experts) - groups.begin();
   Block::Channels channels;
   if (config.experts.shared_ff > 0)
     channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, from, config.branch_scale));
-  channels.push_back(std::make_unique<Experts>(config.experts, shape.dtype, records.front(),
-                                               groups.first(static_cast<size_t>(first_adapters)),
-                                               groups.subspan(static_cast<size_t>(first_adapters))));
+  channels.push_back(
+      std::make_unique<Experts>(config.experts, shape.dtype,
+                                Experts::Records{.first = records.front(),
+                                                 .buffers = buffers ? &records[1] : nullptr,
+                                                 .groups = groups.first(static_cast<size_t>(first_adapters)),
+                                                 .adapters = groups.subspan(static_cast<size_t>(first_adapters))}));
   return one_block(config, shape, from, attention_of(config, shape, layer, from), std::move(channels));
 }
 

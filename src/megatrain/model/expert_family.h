@@ -27,6 +27,18 @@ struct AbsentExperts {
 // Error(bad_input).
 void read_experts(const ConfigReader& reader, const AbsentExperts& absent, ModelConfig& config);
 
+// The experts of GLM 4.5 and DeepSeek V3: a sigmoid router with a bias of its choice, and shared experts, which are one
+// MLP. Their fields, their readers and the tensors of their layers.
+struct AbsentSigmoidExperts {
+  int64_t count, chosen, ff, groups, kept_groups;
+  double weight_scale;
+};
+std::vector<std::string> sigmoid_expert_fields(std::vector<std::string> more);
+void read_sigmoid_experts(const ConfigReader& reader, const AbsentSigmoidExperts& absent, ModelConfig& config);
+// Whether each layer has experts, by first_k_dense_replace.
+std::vector<bool> read_dense_first(const ConfigReader& reader, int64_t layers, int64_t absent);
+std::vector<std::vector<TensorSpec>> sigmoid_expert_tensors(const ModelConfig& config, int64_t layer);
+
 // Whether each layer has experts, by decoder_sparse_step and mlp_only_layers.
 std::vector<bool> read_sparse_layers(const ConfigReader& reader, int64_t layers);
 

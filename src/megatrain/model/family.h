@@ -59,8 +59,8 @@ struct Family {
   void (*read)(const ConfigReader& reader, ModelConfig& config);
 
   // `tensors` lists the tensors of each record of a layer; `phases` makes the layer's phases from the layouts of these
-  // records. In a layer with experts, the first list has all other tensors. Each further list is one expert, all with
-  // the same shapes; a record joins several experts.
+  // records. In a layer with experts, the first list has all other tensors; buffers in fp32 have a list of their own
+  // behind it. Each further list is one expert, all with the same shapes; a record joins several experts.
   std::vector<std::vector<TensorSpec>> (*tensors)(const ModelConfig& config, int64_t layer);
   std::vector<std::unique_ptr<const Phase>> (*phases)(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                                                       std::span<const LayerLayout> records);

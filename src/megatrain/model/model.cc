@@ -27,7 +27,8 @@ LayerLayout layout_of(std::vector<TensorSpec> tensors, DType dtype) {
   return make_layout(std::move(tensors));
 }
 
-// The tensors of each record of a layer: the block's first one, the experts', their adapters', the block's adapters.
+// The tensors of each record of a layer: the block's first one, those of buffers, the experts', their adapters', the
+// block's adapters.
 std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, int64_t layer,
                                                     const AdapterRules& adapter, int64_t experts_per_record) {
   std::vector<std::vector<TensorSpec>> lists = family_of(config).tensors(config, layer);
@@ -38,14 +39,19 @@ std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, i
   };
   if (!config.experts.in_layer(layer)) return with_adapters(std::move(lists));
   const int64_t group = experts_per_record > 0 ? experts_per_record : config.experts.count;
-  const std::vector<std::vector<TensorSpec>> of_experts = expert_adapter_tensors(adapter, std::span(lists).subspan(1));
-  std::vector<std::vector<TensorSpec>> records = {std::move(lists.front())}, expert_adapters;
+  const auto first_expert = lists.size() - static_cast<size_t>(config.experts.count);
+  const std::vector<std::vector<TensorSpec>> of_experts =
+      expert_adapter_tensors(adapter, std::span(lists).subspan(first_expert));
+  std::vector<std::vector<TensorSpec>> records(
+      std::make_move_iterator(lists.begin()),
+      std::make_move_iterator(lists.begin() + std::ssize(lists) - config.experts.count)),
+      expert_adapters;
   for (int64_t expert = 0; expert < config.experts.count; ++expert) {
     const auto add = [&](std::vector<std::vector<TensorSpec>>& to, const std::vector<TensorSpec>& tensors) {
       if (expert % group == 0) to.emplace_back();
       for (const TensorSpec& tensor : tensors) to.back().emplace_back(tensor).part = expert % group;
     };
-    add(records, lists[static_cast<size_t>(1 + expert)]);
+    add(records, lists[first_expert + static_cast<size_t>(expert)]);
     if (!of_experts.empty()) add(expert_adapters, of_experts[static_cast<size_t>(expert)]);
   }
   records.insert(records.end(), std::make_move_iterator(expert_adapters.begin()),
@@ -78,6 +84,7 @@ int64_t idle_parameters(const ModelConfig& config) {
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     ++next;
     if (!experts.in_layer(layer)) continue;
+    while (next->is_buffers()) ++next;
     idle += (next++)->parameters() / experts.count * (experts.count - experts.chosen);
   }
   return idle;

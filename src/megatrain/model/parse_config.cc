@@ -23,10 +23,8 @@ namespace {
 const std::map<std::string, std::string> kRefused = {
     {"DbrxForCausalLM", "its experts have no gate and its norms are layer norms"},
     {"DeepseekV2ForCausalLM", "its attention is latent (MLA)"},
-    {"DeepseekV3ForCausalLM", "its attention is latent (MLA)"},
     {"DeepseekV32ForCausalLM", "its attention is latent (MLA) and sparse"},
     {"Ernie4_5_MoeForCausalLM", "it has shared experts (used by every token)"},
-    {"Glm4MoeForCausalLM", "it has shared experts (used by every token) and a sigmoid router"},
     {"GlmMoeDsaForCausalLM", "its attention is latent (MLA) and sparse"},
     {"GraniteMoeForCausalLM", "it multiplies residuals and logits"},
     {"JambaForCausalLM", "it has state space layers"},

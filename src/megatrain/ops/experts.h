@@ -20,11 +20,15 @@ namespace megatrain {
 // of the chosen logits divided by their sum.
 enum class RouterScore : uint8_t { softmax_of_chosen, softmax_of_all, sigmoid };
 
-// The k largest of each row of logits, largest first; among equal ones the lower index first.
+// The k largest of each row of logits, largest first; among equal ones the lower index first. With several groups of
+// consecutive experts, only those of some groups can be chosen: of the groups whose two largest scores have the largest
+// sums, which include the bias.
 struct Route {
   View logits;       // (T, E) fp32
   View choice_bias;  // (E) fp32 or empty: added to the scores only for choosing; sigmoid only
   RouterScore score = RouterScore::softmax_of_chosen;
+  int64_t groups = 1;          // of E / groups experts each; more than one only with a choice_bias
+  int64_t kept_groups = 1;     // from which a token chooses
   float scale = 1;             // multiplies the weights
   int64_t choices = 0;         // k
   int32_t* experts = nullptr;  // (T * k) out, by pair

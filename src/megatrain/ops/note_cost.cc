@@ -122,6 +122,10 @@ struct Text {
     return "gated norm backward " + shape(a.x) + " by " + number(a.weight.cols) +
            mark(a.grad_weight.empty(), ", frozen") + mark(a.accumulate, ", added");
   }
+  std::string operator()(const MoveHeads& a) const {
+    return "move " + number(a.from.rows) + "x" + number(a.heads) + "x" + number(a.width) + " " +
+           dtype_name(a.from.dtype) + mark(a.from_step == 0, " from one head") + mark(a.to_step == 0, " to a sum");
+  }
   std::string operator()(const Dropout& a) const { return "dropout " + shape(a.x) + mark(a.accumulate, ", added"); }
   std::string operator()(const DoraFactors& a) const {
     return "dora factors " + shape(a.weight) + ", rank " + number(a.a.rows);
@@ -140,7 +144,8 @@ struct Text {
   std::string operator()(const OutputGateForward& a) const { return "output gate " + shape(a.x); }
   std::string operator()(const OutputGateBackward& a) const { return "output gate backward " + shape(a.x); }
   std::string operator()(const Route& a) const {
-    return "route " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score);
+    return "route " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score) +
+           (a.groups > 1 ? ", " + number(a.kept_groups) + " of " + number(a.groups) + " groups" : "");
   }
   std::string operator()(const RouteBackward& a) const {
     return "route backward " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score) +
@@ -269,6 +274,11 @@ struct Bytes {
   double operator()(const GatedNormForward& a) const { return sum(a.x, a.z, a.weight, a.out); }
   double operator()(const GatedNormBackward& a) const {
     return sum(a.x, a.z, a.weight, a.grad_out, a.grad_x, a.grad_z);
+  }
+  double operator()(const MoveHeads& a) const {
+    const double head = static_cast<double>(a.from.rows * a.width * dtype_bytes(a.from.dtype));
+    const auto times = [&](int64_t step) { return step == 0 ? 1.0 : static_cast<double>(a.heads); };
+    return head * (times(a.from_step) + times(a.to_step));
   }
   double operator()(const Dropout& a) const { return sum(a.x, a.out) + (a.accumulate ? sum(a.out) : 0); }
   double operator()(const DoraFactors& a) const { return sum(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }

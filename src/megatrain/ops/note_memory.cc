@@ -72,6 +72,7 @@ class Placer {
   }
   void operator()(GatedNormForward& a) { place(a.x, a.z, a.weight, a.out); }
   void operator()(GatedNormBackward& a) { place(a.x, a.z, a.weight, a.grad_out, a.grad_x, a.grad_z, a.grad_weight); }
+  void operator()(MoveHeads& a) { place(a.from, a.to); }
   void operator()(Dropout& a) { place(a.x, a.out); }
   void operator()(DoraFactors& a) { place(a.weight, a.a, a.b, a.magnitude, a.factors, a.inv_norms); }
   void operator()(ScaleColumns& a) { place(a.x, a.factors, a.times, a.bias, a.residual, a.out); }

@@ -13,6 +13,7 @@
 #include "megatrain/ops/elementwise.h"
 #include "megatrain/ops/experts.h"
 #include "megatrain/ops/gated_norm.h"
+#include "megatrain/ops/heads.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/output_gate.h"
 #include "megatrain/ops/rmsnorm.h"
@@ -21,19 +22,20 @@
 
 namespace megatrain {
 
-using OpNote =
-    std::variant<LinearForward, LinearBackwardInput, LinearBackwardWeight, AttentionForward, AttentionBackward,
-                 RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward, Route, RouteBackward, SortByExpert,
-                 GatherRows, ExpertsForward, ExpertsBackwardInput, ExpertsBackwardWeight, ExpertsGated,
-                 ExpertsGatedBackward, CombineRows, CountExperts, CrossEntropy, Dropout, DoraFactors, ScaleColumns,
-                 OutputGateForward, OutputGateBackward, ShortConvForward, ShortConvBackward, DeltaGatesForward,
-                 DeltaGatesBackward, DeltaRuleForward, DeltaRuleBackward, GatedNormForward, GatedNormBackward>;
+using OpNote = std::variant<LinearForward, LinearBackwardInput, LinearBackwardWeight, AttentionForward,
+                            AttentionBackward, RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward,
+                            Route, RouteBackward, SortByExpert, GatherRows, ExpertsForward, ExpertsBackwardInput,
+                            ExpertsBackwardWeight, ExpertsGated, ExpertsGatedBackward, CombineRows, CountExperts,
+                            CrossEntropy, Dropout, DoraFactors, ScaleColumns, OutputGateForward, OutputGateBackward,
+                            ShortConvForward, ShortConvBackward, DeltaGatesForward, DeltaGatesBackward,
+                            DeltaRuleForward, DeltaRuleBackward, GatedNormForward, GatedNormBackward, MoveHeads>;
 
 // Whether a backward pass makes this call only to recompute its inner activations. A descending CombineRows is the
 // backward's own. Its gather of gradient rows looks like one of activations, so it is counted as recomputation.
 inline bool is_forward_call(const OpNote& note) {
   const auto* rope = std::get_if<Rope>(&note);
   const auto* combine = std::get_if<CombineRows>(&note);
+  const auto* heads = std::get_if<MoveHeads>(&note);
   return std::holds_alternative<LinearForward>(note) || std::holds_alternative<AttentionForward>(note) ||
          std::holds_alternative<RmsNormForward>(note) || std::holds_alternative<GatedForward>(note) ||
          std::holds_alternative<OutputGateForward>(note) || std::holds_alternative<Route>(note) ||
@@ -41,7 +43,7 @@ inline bool is_forward_call(const OpNote& note) {
          std::holds_alternative<ExpertsForward>(note) || std::holds_alternative<ExpertsGated>(note) ||
          std::holds_alternative<ShortConvForward>(note) || std::holds_alternative<DeltaGatesForward>(note) ||
          std::holds_alternative<DeltaRuleForward>(note) || std::holds_alternative<GatedNormForward>(note) ||
-         (rope && !rope->backward) || (combine && !combine->descending);
+         (rope && !rope->backward) || (heads && !heads->backward) || (combine && !combine->descending);
 }
 
 }  // namespace megatrain

@@ -24,6 +24,7 @@ struct Caller {
   void operator()(const DeltaRuleBackward& args) const { ops.delta_rule_backward(stream, args); }
   void operator()(const GatedNormForward& args) const { ops.gated_norm_forward(stream, args); }
   void operator()(const GatedNormBackward& args) const { ops.gated_norm_backward(stream, args); }
+  void operator()(const MoveHeads& args) const { ops.move_heads(stream, args); }
   void operator()(const Dropout& args) const { ops.dropout(stream, args); }
   void operator()(const DoraFactors& args) const { ops.dora_factors(stream, args); }
   void operator()(const ScaleColumns& args) const { ops.scale_columns(stream, args); }

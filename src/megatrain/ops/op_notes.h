@@ -36,6 +36,7 @@ class OpNotes final : public Ops {
   void delta_rule_backward(Stream&, const DeltaRuleBackward& args) override { notes_.emplace_back(args); }
   void gated_norm_forward(Stream&, const GatedNormForward& args) override { notes_.emplace_back(args); }
   void gated_norm_backward(Stream&, const GatedNormBackward& args) override { notes_.emplace_back(args); }
+  void move_heads(Stream&, const MoveHeads& args) override { notes_.emplace_back(args); }
   void dropout(Stream&, const Dropout& args) override { notes_.emplace_back(args); }
   void dora_factors(Stream&, const DoraFactors& args) override { notes_.emplace_back(args); }
   void scale_columns(Stream&, const ScaleColumns& args) override { notes_.emplace_back(args); }

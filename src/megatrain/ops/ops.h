@@ -23,6 +23,7 @@
 #include "megatrain/ops/experts.h"
 #include "megatrain/ops/gated_norm.h"
 #include "megatrain/ops/gradient.h"
+#include "megatrain/ops/heads.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/op_note.h"
 #include "megatrain/ops/output_gate.h"
@@ -76,6 +77,7 @@ class Ops {
   virtual void rmsnorm_forward(Stream&, const RmsNormForward&) = 0;
   virtual void rmsnorm_backward(Stream&, const RmsNormBackward&) = 0;
   virtual void rope(Stream&, const Rope&) = 0;
+  virtual void move_heads(Stream&, const MoveHeads&) = 0;
   virtual void linear_forward(Stream&, const LinearForward&) = 0;
   virtual void linear_backward_input(Stream&, const LinearBackwardInput&) = 0;
   virtual void linear_backward_weight(Stream&, const LinearBackwardWeight&) = 0;

@@ -117,15 +117,17 @@ std::string describe_parameters(const Workload& w) {
 std::string experts_of(const Workload& w, int64_t record) {
   if (w.record(record).token_rows) return "rows of tokens";
   if (w.record(record).adapter) return "adapters";
+  if (w.record(record).buffers) return "buffers";
   if (w.experts == 0 || !w.is_layer_record(record)) return "";
   const std::vector<int64_t>& records = w.phase(w.phase_of(record)).records;
-  const int64_t group = std::find(records.begin(), records.end(), record) - records.begin() - 1;
-  if (group < 0) return "";  // attention, norms and router
+  if (record == records.front()) return "";  // attention, norms and router
   const int64_t held = w.record(record).norm_parts;
   if (held == w.experts) return "experts";
   int64_t first = 1;
-  for (int64_t before = 1; before <= group; ++before)
-    first += w.record(records[static_cast<size_t>(before)]).norm_parts;
+  for (size_t before = 1; records[before] != record; ++before) {
+    const RecordWork& other = w.record(records[before]);
+    if (!other.buffers) first += other.norm_parts;
+  }
   const int64_t last = first + held - 1;
   return first == last ? fmt::format("expert {}", first) : fmt::format("experts {} to {}", first, last);
 }
@@ -147,10 +149,12 @@ std::string explain(const Workload& w, const Plan& p, const Estimate& e) {
   const char* things = several ? "records" : "blocks";
   if (several) {
     const int64_t adapters = w.adapter_records() - w.token_row_records(),
-                  experts = w.layer_record_count() - w.layer_phases() - adapters;
+                  buffers = std::ranges::count_if(w.records, [](const RecordWork&r) { return r.buffers; }),
+                  experts = w.layer_record_count() - w.layer_phases() - adapters - buffers;
     text += fmt::format("{} records: ", w.layer_record_count());
     if (adapters > 0) text += fmt::format("{} hold adapters, ", adapters);
     if (experts > 0) text += fmt::format("{} hold experts, ", experts);
+    if (buffers > 0) text += fmt::format("{} hold buffers, ", buffers);
     text += experts > 0 ? "the others a block's attention, norms and router\n" : "the others a block's weights\n";
   }
   text += fmt::format("weights: {}\n", weights_text(w, p, things));

@@ -54,6 +54,7 @@ struct RecordWork {
   bool whole = true;
   bool adapter = false;  // it holds a layer's adapters, or trained rows of single tokens
   // It holds these rows, which the embedding and the head read. It shares no memory with the records of layers.
+  bool buffers = false;  // numbers that nothing trains, beside a block's weights
   bool token_rows = false;
   // Phases that add to its gradient, each to a sum of its own over all micro-batches; in the end the sums are added.
   int64_t sums = 1;

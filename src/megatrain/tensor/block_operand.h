@@ -24,6 +24,7 @@ struct BlockOperand {
     router,        // (E, H)
     router_bias,   // (E)
     gated_q,       // (2q, H) by head: its query, then its output gate; qkv is then k and v alone, (2 kv, H)
+    choice_bias,   // (E) fp32, in a record of its own
 
     // The same for every expert. They are in records of experts.
     expert_gate_up,       // (2F, H) gate, then up

@@ -36,6 +36,7 @@ enum class TensorRole : uint8_t {
   norm,
   bias,
   vector,  // any other one
+  buffer,  // a vector that nothing trains
   adapter_in,
   adapter_out,
   adapter_magnitude,
@@ -121,7 +122,7 @@ struct TensorSpec {
   int64_t elements() const { return rows * cols; }
   bool is_vector() const {  // (cols), not (rows, cols)
     return role == TensorRole::norm || role == TensorRole::bias || role == TensorRole::vector ||
-           role == TensorRole::adapter_magnitude;
+           role == TensorRole::buffer || role == TensorRole::adapter_magnitude;
   }
   bool decays() const { return !is_vector(); }
   bool is_half() const { return role == TensorRole::adapter_in || role == TensorRole::adapter_out; }
@@ -181,6 +182,7 @@ struct LayerLayout {
   DType gradient_dtype() const { return dtype(); }
 
   bool is_adapter() const { return tensors.front().is_adapter(); }
+  bool is_buffers() const { return tensors.front().role == TensorRole::buffer; }
   bool is_token_rows() const { return tensors.front().role == TensorRole::token_rows; }
   bool packed() const { return packed_bytes > 0; }
   int64_t weight_bytes() const { return elements * dtype_bytes(dtype()); }           // in the compute form

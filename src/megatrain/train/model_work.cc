@@ -94,6 +94,7 @@ Workload model_work(const Model& model, const NotesShape& shape) {
                          .dtype = layout.dtype(),
                          .packed_bytes = layout.packed_bytes,
                          .adapter = layout.is_adapter(),
+                         .buffers = layout.is_buffers(),
                          .token_rows = layout.is_token_rows(),
                          .sums = layout.is_token_rows() && model.embedding.shares_token_rows() ? 2 : 1});
   }

@@ -155,6 +155,12 @@ RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model) 
       fail_config(fmt::format("{} is {}, but this {} has no layer with experts; leave it out", config.names(key), value,
                               model.architecture));
   }
+  if (any && experts.score == RouterScore::sigmoid &&
+      (given > 0 || config.moe.z_loss > 0 || config.moe.aux_loss_of_model))
+    fail_config(
+        fmt::format("{}: the router of this {} has sigmoid scores and a bias that balances its choice; leave "
+                    "moe.aux_loss and moe.z_loss out",
+                    config.names(config.moe.z_loss > 0 ? "moe.z_loss" : "moe.aux_loss"), model.architecture));
   if (config.moe.aux_loss_of_model && !any)
     fail_config(fmt::format("{} is model, but this {} has no layer with experts; leave it out",
                             config.names("moe.aux_loss"), model.architecture));

@@ -6,6 +6,9 @@
 namespace megatrain {
 
 Family gemma3_family();
+Family glm4_moe_family();
+Family glm4_moe_lite_family();
+Family deepseek_v3_family();
 Family gpt_oss_family();
 Family granite_family();
 Family llama_family();

@@ -261,6 +261,7 @@ struct Block::Pass {
   SharedViews shared;
   std::byte* router_counts;
   RouterSlopes router;
+  std::byte* buffers;  // of the last channel, in the first part
   Work work;
 
   Mixer::Call mixer(size_t index) const {
@@ -273,7 +274,8 @@ struct Block::Pass {
             .micro_batch = micro_batch,
             .own = own,
             .router_counts = router_counts,
-            .router = router};
+            .router = router,
+            .buffers = buffers};
   }
 };
 
@@ -292,6 +294,10 @@ std::vector<Binding> Block::own_of_mixers(const Binding& first, std::span<std::b
     }
   }
   return list;
+}
+
+std::byte* Block::buffers_of(int64_t part, std::span<std::byte* const> weights) const {
+  return has_buffers() && part == 0 ? weights[static_cast<size_t>(buffers_record())] : nullptr;
 }
 
 Binding Block::own_of_channel(const Binding& at, int64_t part, std::span<std::byte* const> weights,
@@ -329,6 +335,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
           .shared = a.shared,
           .router_counts = a.router_counts,
           .router = {},
+          .buffers = buffers_of(a.part, a.weights),
           .work = std::move(work)};
 }
 
@@ -347,6 +354,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
           .shared = a.shared,
           .router_counts = nullptr,
           .router = a.router,
+          .buffers = nullptr,
           .work = std::move(work)};
 }
 
@@ -607,6 +615,7 @@ void Block::decode_channels(const Binding& at, const Decode& a, const DecodeWork
                     : behind ? View{}
                              : h,
         .y = sum,
+        .buffers = buffers_of(0, a.weights),
         .own = a.weights.subspan(static_cast<size_t>(first_channel_record()), static_cast<size_t>(channel_records_)),
         .adapters =
             a.weights.subspan(static_cast<size_t>(first_channel_adapter()), static_cast<size_t>(channel_adapters_)),

@@ -15,8 +15,8 @@
 // levels, and ends with "everything". With several mixers (or channels), the longest of their lists gives the names.
 //
 // The block's first record has the weights of both branches. After it come the mixers' own records, then the last
-// channel's own records (experts), then the adapters. If that channel has several records, the phase runs in parts:
-// first everything else, then one part per record of the channel.
+// channel's buffers and its own records (experts), then the adapters. If that channel has several records, the phase
+// runs in parts: first everything else, then one part per record of the channel.
 #pragma once
 
 #include <cstdint>
@@ -93,7 +93,9 @@ class Block final : public Phase {
   };
   struct DecodeWork;  // views of the workspace in generation
   bool in_parts() const { return channel_records_ > 1; }
-  int64_t first_channel_record() const { return 1 + mixer_records_; }
+  bool has_buffers() const { return !channels_.empty() && channels_.back()->has_buffers(); }
+  int64_t buffers_record() const { return 1 + mixer_records_; }
+  int64_t first_channel_record() const { return buffers_record() + (has_buffers() ? 1 : 0); }
   int64_t first_channel_adapter() const { return first_channel_record() + channel_records_; }
   bool has_adapters() const { return !adapters_.tensors.empty(); }
   std::byte* carve_adapters(Carver& carver, int64_t tokens) const;  // AdapterBinding::scratch
@@ -105,6 +107,7 @@ class Block final : public Phase {
                                      std::span<float* const> gradients = {}) const;
   AdapterBinding adapters_of(int64_t part, std::span<std::byte* const> weights, std::span<float* const> gradients,
                              const MicroBatchView& micro_batch, const Work& work) const;
+  std::byte* buffers_of(int64_t part, std::span<std::byte* const> weights) const;
   // The channel's record that a part works on, with its adapters.
   Binding own_of_channel(const Binding& at, int64_t part, std::span<std::byte* const> weights,
                          std::span<float* const> gradients = {}) const;

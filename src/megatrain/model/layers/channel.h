@@ -6,7 +6,7 @@
 //
 // A channel works on ranges of tokens, or on a whole micro-batch if it must see all tokens. Its weights are in the
 // block's first record. Experts have their own records after that one, then those of their adapters. They are the
-// block's last channel. If they have several records, the phase runs in parts.
+// block's last channel. If they have several records, the phase runs in parts. A record of buffers is before them all.
 // In backward, gradients of parameters accumulate as Binding says; those of activations are assigned.
 #pragma once
 
@@ -38,6 +38,8 @@ class Channel {
   virtual std::unique_ptr<Work> carve(const Space& space) const = 0;
 
   virtual bool takes_all_tokens() const { return false; }
+  // Whether it has a record of buffers, which stream in fp32 whatever the block's dtype is. Its first part reads it.
+  virtual bool has_buffers() const { return false; }
   virtual int64_t own_records() const { return 0; }
   virtual int64_t own_adapters() const { return 0; }  // records of their adapters: none, or one for each
   virtual int64_t router_bytes() const { return 0; }  // Phase::router_bytes()
@@ -50,6 +52,7 @@ class Channel {
     Binding own;  // the channel's own record that this part works on, with its adapters
     std::byte* router_counts = nullptr;
     RouterSlopes router = {};
+    std::byte* buffers = nullptr;  // in the first part, and if it has any
   };
   // Whether a repeated forward() reads x, given that an earlier forward of the same micro-batch has filled the kept
   // activations.
@@ -80,6 +83,7 @@ class Channel {
     View x;  // (T, H) normalised
     View residual;
     View y;                                // may alias `residual`
+    std::byte* buffers;                    // slab of its record of buffers, if it has one
     std::span<std::byte* const> own;       // slabs of the channel's own records
     std::span<std::byte* const> adapters;  // and of their adapters
     // Fetches bytes of the record `own`; see Phase::Decode.

@@ -49,7 +49,11 @@ struct ExpertsConfig {
   std::vector<bool> layers;  // (layers) whether the layer has experts
   RouterScore score = RouterScore::softmax_of_chosen;
   bool router_bias = false;
-  bool bias = false;  // the experts' matmuls have biases
+  bool choice_bias = false;  // added to a sigmoid router's scores for the choice alone
+  int64_t groups = 1;        // of experts; a token chooses from `kept_groups` of them
+  int64_t kept_groups = 1;
+  double weight_scale = 1;  // multiplies the weights of the chosen
+  bool bias = false;        // the experts' matmuls have biases
   Gate gate;
   double aux_coef = 0;       // weight of the load balancing loss
   bool aux_in_loss = false;  // the training loss includes it
@@ -67,6 +71,16 @@ struct DeltaNetConfig {
   std::vector<bool> layers;  // (layers) whether the layer has it; empty: none has
 
   bool in_layer(int64_t layer) const { return !layers.empty() && layers[static_cast<size_t>(layer)]; }
+};
+
+// Latent attention (mixers/latent_attention.h): queries, keys and values are made from narrow vectors.
+struct LatentConfig {
+  int64_t kv_rank = 0;  // 0: the model has plain attention
+  int64_t q_rank = 0;   // 0: queries are made from the input
+  int64_t plain = 0;    // elements of a head's queries and keys that RoPE leaves alone; the others follow
+  int64_t turning = 0;  // elements that it rotates, in keys the same for all heads
+  int64_t value = 0;    // elements of a head's values, at most plain + turning
+  bool pairs = true;    // RoPE pairs elements 2i and 2i + 1, instead of i and i + turning / 2
 };
 
 struct ModelConfig {
@@ -100,6 +114,7 @@ struct ModelConfig {
   std::vector<int64_t> window;            // (layers) sliding window, 0: none
   bool sinks = false;                     // each head has a learned logit that joins the softmax but has no value
   DeltaNetConfig delta_net;
+  LatentConfig latent;
   ExpertsConfig experts;
   std::optional<DType> dtype;  // dtype of the stored weights, if config.json names it
   bool mxfp4_experts = false;  // config.json says that files store the experts' weights in MXFP4

@@ -136,10 +136,19 @@ bool matches_pattern(const std::string& pattern, const std::string& name) {
   return NamePattern(pattern, "a pattern").matches(name);
 }
 
+namespace {
+
+LayerLayout without_buffers(LayerLayout layout) {
+  for (TensorSpec& tensor : layout.tensors) tensor.trainable = tensor.trainable && tensor.role != TensorRole::buffer;
+  return make_layout(std::move(layout.tensors));
+}
+
+}  // namespace
+
 std::vector<LayerLayout> freeze_tensors(std::vector<LayerLayout> layouts, const TrainRules& rules, bool tied) {
   if (rules.adapter.any()) {
     freeze_base(layouts, rules.adapter, tied);
-    for (LayerLayout& layout : layouts) layout = make_layout(std::move(layout.tensors));
+    for (LayerLayout& layout : layouts) layout = without_buffers(std::move(layout));
     return layouts;
   }
   if (!rules.train_only.empty()) {
@@ -165,7 +174,7 @@ std::vector<LayerLayout> freeze_tensors(std::vector<LayerLayout> layouts, const 
   apply("freeze", rules.freeze, false);
   int64_t trained = 0;
   for (LayerLayout& layout : layouts) {
-    layout = make_layout(std::move(layout.tensors));
+    layout = without_buffers(std::move(layout));
     trained += layout.state_elements;
   }
   if (trained == 0)

@@ -42,6 +42,7 @@ class CpuOps final : public Ops {
   void delta_rule_cached(Stream& s, const DeltaRuleCached& a) override { run(s, cpu::delta_rule_cached, a); }
   void gated_norm_forward(Stream& s, const GatedNormForward& a) override { run(s, cpu::gated_norm_forward, a); }
   void gated_norm_backward(Stream& s, const GatedNormBackward& a) override { run(s, cpu::gated_norm_backward, a); }
+  void move_heads(Stream& s, const MoveHeads& a) override { run(s, cpu::move_heads, a); }
   void dropout(Stream& s, const Dropout& a) override { run(s, cpu::dropout, a); }
   void dora_factors(Stream& s, const DoraFactors& a) override { run(s, cpu::dora_factors, a); }
   void scale_columns(Stream& s, const ScaleColumns& a) override { run(s, cpu::scale_columns, a); }

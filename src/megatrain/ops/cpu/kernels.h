@@ -36,6 +36,7 @@ void delta_rule_backward(const Context& context, const DeltaRuleBackward& args);
 void delta_rule_cached(const Context& context, const DeltaRuleCached& args);
 void gated_norm_forward(const Context& context, const GatedNormForward& args);
 void gated_norm_backward(const Context& context, const GatedNormBackward& args);
+void move_heads(const Context& context, const MoveHeads& args);
 void dropout(const Context& context, const Dropout& args);
 void dora_factors(const Context& context, const DoraFactors& args);
 void scale_columns(const Context& context, const ScaleColumns& args);

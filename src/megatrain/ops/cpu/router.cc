@@ -1,4 +1,8 @@
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "megatrain/ops/cpu/exp.h"
 #include "megatrain/ops/cpu/kernels.h"
@@ -25,6 +29,31 @@ void choose(const float* scores, int64_t count, int64_t choices, int32_t* chosen
       chosen[j] = static_cast<int32_t>(expert);
     }
     last = best;
+  }
+}
+
+// The sum of a group's two largest scores.
+float group_score(const float* scores, int64_t count) {
+  float first = -std::numeric_limits<float>::infinity(), second = first;
+  for (int64_t i = 0; i < count; ++i) {
+    if (scores[i] > first)
+      second = std::exchange(first, scores[i]);
+    else if (scores[i] > second)
+      second = scores[i];
+  }
+  return first + second;
+}
+
+// Puts the scores of experts that cannot be chosen below all others.
+void keep_groups(const Route& args, float* scores) {
+  const int64_t size = args.logits.cols / args.groups;
+  std::vector<float> sums;
+  for (int64_t group = 0; group < args.groups; ++group) sums.push_back(group_score(scores + group * size, size));
+  std::vector<int32_t> kept(static_cast<size_t>(args.kept_groups));
+  choose(sums.data(), args.groups, args.kept_groups, kept.data());
+  for (int64_t group = 0; group < args.groups; ++group) {
+    if (std::ranges::count(kept, static_cast<int32_t>(group)) > 0) continue;
+    std::fill_n(scores + group * size, size, -std::numeric_limits<float>::infinity());
   }
 }
 
@@ -60,6 +89,14 @@ void check_router(const View& logits, int64_t choices) {
   ensure(choices > 0 && choices <= logits.cols, "a token chooses distinct experts");
 }
 
+void check_groups(const Route& args) {
+  if (args.groups == 1) return;
+  ensure(!args.choice_bias.empty(), "groups are of scores with a bias");
+  ensure(args.logits.cols % args.groups == 0 && args.logits.cols / args.groups >= 2 &&
+             args.kept_groups <= args.groups && args.kept_groups * (args.logits.cols / args.groups) >= args.choices,
+         "groups are of at least two experts, and those that are kept have enough");
+}
+
 bool counts(const int32_t* counted, int64_t token) { return !counted || counted[token] != 0; }
 
 }  // namespace
@@ -67,6 +104,7 @@ bool counts(const int32_t* counted, int64_t token) { return !counted || counted[
 void route(const Context& context, const Route& args) {
   check_router(args.logits, args.choices);
   ensure(args.choice_bias.empty() || args.score == RouterScore::sigmoid, "a choice's bias is of sigmoid scores");
+  check_groups(args);
   const int64_t count = args.logits.cols;
   for_rows(context.team, args.logits.rows, count, [&](int64_t token) {
     thread_local std::vector<float> score_scratch, term_scratch;
@@ -76,6 +114,7 @@ void route(const Context& context, const Route& args) {
       float* biased = grown(score_scratch, count);
       const float* bias = args.choice_bias.as<float>();
       for (int64_t i = 0; i < count; ++i) biased[i] = sigmoid(logits[i]) + bias[i];
+      if (args.groups > 1) keep_groups(args, biased);
       scores = biased;
     }
     int32_t* chosen = args.experts + token * args.choices;

@@ -136,6 +136,7 @@ class CudaOps final : public Ops {
     launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
   }
 
+  void move_heads(Stream& stream, const MoveHeads& args) override { launch(args, native_stream(stream)); }
   void dropout(Stream& stream, const Dropout& args) override { launch(args, native_stream(stream)); }
   void dora_factors(Stream& stream, const DoraFactors& args) override { launch(args, native_stream(stream)); }
   void scale_columns(Stream& stream, const ScaleColumns& args) override { launch(args, native_stream(stream)); }

@@ -22,6 +22,7 @@
 #include "megatrain/ops/experts.h"
 #include "megatrain/ops/gated_norm.h"
 #include "megatrain/ops/gradient.h"
+#include "megatrain/ops/heads.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
@@ -68,6 +69,7 @@ int64_t gated_norm_scratch_bytes(int64_t rows, int64_t heads, int64_t size);
 void launch(const GatedNormBackward& args, void* scratch, cudaStream_t stream);
 
 // dropout.cu
+void launch(const MoveHeads& args, cudaStream_t stream);
 void launch(const Dropout& args, cudaStream_t stream);
 
 // dora.cu

@@ -69,19 +69,50 @@ __device__ ChoiceTerm term_of(RouterScore score, const float* row, int64_t exper
   return {term, warp_sum(term)};
 }
 
+struct Groups {
+  int count, kept;
+};
+
+// The groups from which a token chooses, as bits. Lane g sums the two largest scores of group g.
+__device__ unsigned kept_groups(Groups groups, const float* row, const float* choice_bias, int experts, int lane) {
+  const int size = experts / groups.count;
+  float first = -INFINITY, second = -INFINITY;
+  for (int i = 0; lane < groups.count && i < size; ++i) {
+    const int e = lane * size + i;
+    const float score = sigmoid(row[e]) + choice_bias[e];
+    if (score > first) {
+      second = first;
+      first = score;
+    } else if (score > second) {
+      second = score;
+    }
+  }
+  const int64_t rank = lane < groups.count ? rank_of(first + second, lane) : INT64_MIN;
+  int64_t last = INT64_MAX;
+  unsigned kept = 0;
+  for (int j = 0; j < groups.kept; ++j) {
+    last = warp_max_rank(rank < last ? rank : INT64_MIN);
+    kept |= 1u << expert_of(last);
+  }
+  return kept;
+}
+
 // kPerLane: maximum experts of a lane.
 template <int kPerLane>
 __global__ void route_kernel(const float* logits, int64_t stride, int64_t tokens, int experts, const float* choice_bias,
-                             RouterScore score, float scale, int choices, int32_t* chosen, float* weights) {
+                             Groups groups, RouterScore score, float scale, int choices, int32_t* chosen,
+                             float* weights) {
   const int lane = threadIdx.x % 32;
   const int64_t token = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (token >= tokens) return;
   const float* row = logits + token * stride;
+  const unsigned kept = groups.count > 1 ? kept_groups(groups, row, choice_bias, experts, lane) : 1u;
+  const int group_size = experts / groups.count;
   int64_t rank[kPerLane];
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int e = lane + 32 * i;
-    if (e < experts) {
+    if (e < experts && (kept >> (e / group_size) & 1u) != 0) {
       rank[i] = rank_of(choice_bias ? sigmoid(row[e]) + choice_bias[e] : row[e], e);
     } else {
       rank[i] = INT64_MIN;
@@ -325,12 +356,16 @@ int64_t sort_chunks(int64_t pairs) { return pairs > 0 ? ceil_div(pairs, kChunkPa
 void launch(const Route& args, cudaStream_t stream) {
   check_router(args.logits, args.choices);
   ensure(args.choice_bias.empty() || args.score == RouterScore::sigmoid, "a choice's bias is of sigmoid scores");
+  ensure(args.groups == 1 || (!args.choice_bias.empty() && args.groups <= 32 && args.kept_groups <= args.groups &&
+                              args.logits.cols % args.groups == 0 && args.logits.cols / args.groups >= 2 &&
+                              args.kept_groups * (args.logits.cols / args.groups) >= args.choices),
+         "groups are of scores with a bias, at most 32 of at least two experts, and those that are kept have enough");
   if (args.logits.rows == 0) return;
   const auto run = [&]<int kPerLane>() {
     route_kernel<kPerLane><<<grid_size(ceil_div(args.logits.rows, kWarps)), 32 * kWarps, 0, stream>>>(
         args.logits.as<float>(), args.logits.row_stride, args.logits.rows, static_cast<int>(args.logits.cols),
-        args.choice_bias.as<float>(), args.score, args.scale, static_cast<int>(args.choices), args.experts,
-        args.weights);
+        args.choice_bias.as<float>(), Groups{static_cast<int>(args.groups), static_cast<int>(args.kept_groups)},
+        args.score, args.scale, static_cast<int>(args.choices), args.experts, args.weights);
   };
   const int64_t experts = args.logits.cols;
   if (experts <= 64) {

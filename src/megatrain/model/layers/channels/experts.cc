@@ -33,12 +33,13 @@ struct Experts::Work final : Channel::Work {
   View grad_logits;       // (T, E)
 };
 
-Experts::Experts(const ExpertsConfig& config, DType dtype, const LayerLayout& first,
-                 std::span<const LayerLayout> groups, std::span<const LayerLayout> adapters)
+Experts::Experts(const ExpertsConfig& config, DType dtype, const Records& records)
     : c_(config),
       dtype_(dtype),
-      router_(first, BlockOperand::router, BlockOperand::router_bias),
-      adapted_(!adapters.empty()) {
+      router_(records.first, BlockOperand::router, BlockOperand::router_bias),
+      choice_bias_(records.buffers ? find_operand(*records.buffers, BlockOperand::choice_bias) : WeightOperand()),
+      adapted_(!records.adapters.empty()) {
+  const std::span<const LayerLayout> groups = records.groups, adapters = records.adapters;
   int64_t held = 0;
   for (size_t i = 0; i < groups.size(); ++i) {
     const LinearTensors from(groups[i], adapted_ ? &adapters[i] : nullptr);
@@ -109,9 +110,13 @@ ExpertRows Experts::rows_of(const Group& group, const Routing& routing, int64_t 
           .expected = tokens * c_.chosen * group.count / c_.count};
 }
 
-void Experts::route(const Binding& at, const Routing& routing) const {
+void Experts::route(const Binding& at, const Routing& routing, std::byte* buffers) const {
   at.ops.route(at.stream, {.logits = routing.logits,
+                           .choice_bias = choice_bias_.weight(buffers),
                            .score = c_.score,
+                           .groups = c_.groups,
+                           .kept_groups = c_.kept_groups,
+                           .scale = static_cast<float>(c_.weight_scale),
                            .choices = c_.chosen,
                            .experts = routing.experts,
                            .weights = routing.weights});
@@ -172,7 +177,7 @@ void Experts::forward(const Binding& at, const Call& call, const View& x, const 
                       bool /*again*/) const {
   const Work& w = static_cast<const Work&>(call.work);
   router_.forward(at, x, {}, w.routing.logits);
-  route(at, w.routing);
+  route(at, w.routing, call.buffers);
   count(at, w.routing, call);
   sort(at, w.routing, x.rows);
   if (!in_parts()) forward_own(call, 0, x, residual, y);
@@ -200,6 +205,7 @@ void Experts::backward(const Binding& at, const Call& call, const View& x, const
   if (!in_parts()) backward_own(call, 0, x, grad_y, grad_x);
   at.ops.route_backward(at.stream, {.logits = w.routing.logits,
                                     .score = c_.score,
+                                    .scale = static_cast<float>(c_.weight_scale),
                                     .choices = c_.chosen,
                                     .experts = w.routing.experts,
                                     .grad_weights = w.grad_weights,
@@ -292,7 +298,7 @@ void Experts::fetch_chosen(Stream& stream, const Decode& a, const Routing& routi
 void Experts::decode(const Binding& at, const Decode& a) const {
   const Work& w = static_cast<const Work&>(a.work);
   router_.forward(at, a.x, {}, w.routing.logits);
-  route(at, w.routing);
+  route(at, w.routing, a.buffers);
   sort(at, w.routing, a.x.rows);
   if (a.fetch) fetch_chosen(at.stream, a, w.routing);
   for (size_t i = 0; i < groups_.size(); ++i) {

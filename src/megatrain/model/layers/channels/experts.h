@@ -23,15 +23,19 @@ namespace megatrain {
 
 class Experts final : public Channel {
  public:
-  // `first` is the block's record with the router. Each of `groups` has a group of experts, and `adapters` their
-  // adapters if they have any.
-  Experts(const ExpertsConfig& config, DType dtype, const LayerLayout& first, std::span<const LayerLayout> groups,
-          std::span<const LayerLayout> adapters);
+  struct Records {
+    const LayerLayout& first;                    // the block's, with the router
+    const LayerLayout* buffers = nullptr;        // the bias of a sigmoid router's choice, if there is one
+    std::span<const LayerLayout> groups;         // of experts
+    std::span<const LayerLayout> adapters = {};  // theirs, if they have any
+  };
+  Experts(const ExpertsConfig& config, DType dtype, const Records& records);
 
   // Level `products` keeps no more than level 0, since the experts' matmuls are recomputed at every level.
   std::vector<std::string> keep_levels() const override { return {"products"}; }
   std::unique_ptr<Channel::Work> carve(const Space& space) const override;
   bool takes_all_tokens() const override { return true; }
+  bool has_buffers() const override { return choice_bias_.offset >= 0; }
   int64_t own_records() const override { return std::ssize(groups_); }
   int64_t own_adapters() const override { return adapted_ ? std::ssize(groups_) : 0; }
   int64_t router_bytes() const override { return 8 * RouterCounts::words(c_.count, c_.chosen); }
@@ -65,7 +69,7 @@ class Experts final : public Channel {
   std::byte* carve_adapters(Carver& carver, int64_t tokens) const;  // AdapterBinding::scratch
   int64_t most_rows(int64_t tokens) const;
   ExpertRows rows_of(const Group& group, const Routing& routing, int64_t tokens) const;
-  void route(const Binding& at, const Routing& routing) const;
+  void route(const Binding& at, const Routing& routing, std::byte* buffers) const;
   void count(const Binding& at, const Routing& routing, const Call& call) const;
   void sort(const Binding& at, const Routing& routing, int64_t tokens) const;
   void gather(const Binding& at, const ExpertRows& rows, const Routing& routing, const View& from,
@@ -77,6 +81,7 @@ class Experts final : public Channel {
   ExpertsConfig c_;
   DType dtype_;
   Linear router_;
+  WeightOperand choice_bias_;
   std::vector<Group> groups_;
   bool adapted_;
 };
