@@ -6,7 +6,7 @@
 #include <set>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/config.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/presets.h"
 #include "megatrain/model/trained/adapter.h"

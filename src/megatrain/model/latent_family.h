@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/config_reader.h"
 
 namespace megatrain {

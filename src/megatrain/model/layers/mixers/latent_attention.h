@@ -15,7 +15,7 @@
 #include <memory>
 #include <vector>
 
-#include "megatrain/model/config.h"
+#include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/layers/linear.h"
 #include "megatrain/model/layers/mixer.h"
 #include "megatrain/model/layers/norm.h"
