@@ -331,8 +331,8 @@ __global__ void __launch_bounds__(kThreads) delta_gradient_kernel(const __grid_c
   sum_slices<T>(args, tiles, place, gates, chunk, head, sums);
   solve_keys<kExact>(tiles, sums);
   const float carried = block_sum(sums.carried, parts.carried);  // and a barrier before the tiles are replaced
-  load_keys<T, 64 * C>(tiles.q, args, args.q, place, head, args.key_scale());
-  load_keys<T, 64 * C>(tiles.k, args, args.k, place, head, 1.0f);
+  load_keys<T>(tiles.q, args, args.q, place, head, args.key_scale());
+  load_keys<T>(tiles.k, args, args.k, place, head, 1.0f);
   __syncthreads();
   if (sums.has_keys) {
     const int part = sums.key_column / (8 * C);

@@ -101,38 +101,32 @@ __device__ inline void await_tiles() {
   __syncthreads();
 }
 
-// Rows of one head of at most kMost elements, normalised to `scale`. Eight lanes share a row; all elements of a row are
-// loaded before it is used.
-template <class T, int kVec, int kMost>
+// Rows of one head, normalised to `scale`. Eight lanes share a row; each scales what it has stored.
+template <class T, int kVec>
 __device__ void load_unit_rows(const SharedTile& tile, const DeltaRows& from, const DeltaChunkPlace& place,
                                int64_t column, int size, int padded, float scale) {
-  constexpr int kPacks = kMost / (8 * kVec);
-  const int lane = threadIdx.x % 8;
+  const int first = threadIdx.x % 8 * kVec;
 #pragma unroll 1
   for (int row = threadIdx.x / 8; row < kChunkRows; row += blockDim.x / 8) {
-    float x[kPacks][kVec], squares = 0;
+    const T* source = from.at<const T>(place.row + row, column);
     const bool exists = row < place.tokens;
+    float squares = 0;
+#pragma unroll 2
+    for (int at = first; at < padded; at += 8 * kVec) {
+      float x[kVec] = {};
+      if (exists && at < size) load<T, kVec>(source + at, x);
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      const int at = (lane + 8 * p) * kVec;
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) x[p][j] = 0;
-      if (exists && at < size) load<T, kVec>(from.at<const T>(place.row + row, column + at), x[p]);
-    }
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) squares += x[p][j] * x[p][j];
+      for (int j = 0; j < kVec; ++j) {
+        tile(row, at + j) = x[j];
+        squares += x[j] * x[j];
+      }
     }
 #pragma unroll
     for (int offset = 4; offset > 0; offset /= 2) squares += __shfl_xor_sync(0xFFFFFFFFu, squares, offset);
     const float factor = scale / sqrtf(squares + kDeltaNormEpsilon);
+    for (int at = first; at < padded; at += 8 * kVec) {
 #pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      const int at = (lane + 8 * p) * kVec;
-      if (at >= padded) continue;
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) tile(row, at + j) = x[p][j] * factor;
+      for (int j = 0; j < kVec; ++j) tile(row, at + j) *= factor;
     }
   }
 }
@@ -162,14 +156,14 @@ __device__ void load_token_rows(const SharedTile& tile, const DeltaRows& from, c
 }
 
 // The same by packs of 16 bytes, if the tensors allow it.
-template <class T, int kMost = static_cast<int>(kMostDeltaDim)>
+template <class T>
 __device__ void load_keys(const SharedTile& tile, const DeltaKernelArgs& args, const DeltaRows& from,
                           const DeltaChunkPlace& place, int head, float scale) {
   const int64_t column = static_cast<int64_t>(head / args.group) * args.key_dim;
   if (args.packed) {
-    load_unit_rows<T, kPack<T>, kMost>(tile, from, place, column, args.key_dim, args.keys(), scale);
+    load_unit_rows<T, kPack<T>>(tile, from, place, column, args.key_dim, args.keys(), scale);
   } else {
-    load_unit_rows<T, 1, kMost>(tile, from, place, column, args.key_dim, args.keys(), scale);
+    load_unit_rows<T, 1>(tile, from, place, column, args.key_dim, args.keys(), scale);
   }
 }
 template <class T, int kAtOnce = 1>
