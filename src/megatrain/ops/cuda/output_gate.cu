@@ -1,6 +1,6 @@
 // One block per row.
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

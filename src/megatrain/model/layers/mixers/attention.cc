@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
 #include "megatrain/tensor/block_operand.h"
 
