@@ -135,6 +135,12 @@ CASES = [
     AdapterCase("mixtral_down", "Mixtral: one parameter of the experts and no module", "mixtral",
                 {"rank": 2, "alpha": 4, "targets": None, "target_parameters": [DOWN]},
                 clip=0.1375, merged=["layers.0.mlp.experts.down_proj"]),
+    AdapterCase("glm4_moe_lite", "GLM 4.7 Flash: the five matmuls of latent attention", "glm4_moe_lite_bias",
+                {"rank": 2, "alpha": 4, "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]},
+                clip=0.12, merged=["layers.0.self_attn.kv_a_proj_with_mqa", "layers.1.self_attn.kv_b_proj"]),
+    AdapterCase("qwen2_moe", "Qwen2-MoE: attention, the shared expert and its gate", "qwen2_moe",
+                {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj", "shared_expert_gate", "shared_expert.up_proj"]},
+                clip=0.08, merged=["layers.0.mlp.shared_expert_gate", "layers.1.mlp.shared_expert.up_proj"]),
     AdapterCase("dora_llama", "DoRA: matmuls with biases, GQA 8", "llama_bias", {"rank": 4, "alpha": 8, "dora": True},
                 clip=0.47),
     AdapterCase("dora_qwen2", "DoRA: q/k/v bias, tied, a scale that is not a fraction of two", "qwen2_tied",
@@ -190,8 +196,12 @@ CASES = [
 LINEAR = {"self_attn." + module for module in ATTENTION}
 MLP = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
 EXPERTS = {"mlp.gate.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"}
+LATENT = {"self_attn." + module for module in ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")}
+SHARED = {"mlp.shared_expert." + module for module in ("gate_proj", "up_proj", "down_proj")}
 ALL_LINEAR = {"phi3": ({"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"}, set()),
-              "qwen3_moe": (LINEAR, EXPERTS), "mixtral": (LINEAR, EXPERTS), "gpt_oss": (LINEAR, set())}
+              "qwen3_moe": (LINEAR, EXPERTS), "mixtral": (LINEAR, EXPERTS), "gpt_oss": (LINEAR, set()),
+              "qwen2_moe": (LINEAR | SHARED | {"mlp.shared_expert_gate"}, set()),
+              "glm4_moe_lite": (LATENT, EXPERTS)}
 
 
 # ---- adapters --------------------------------------------------------------------------------------------------------
@@ -240,7 +250,7 @@ def write_adapter(case, directory):
         module = model.get_submodule(PREFIX + name.removesuffix(".lora_B.weight"))
         values = STRENGTH / module.scaling[NAME] * rng.standard_normal(tuple(parameter.shape))
         if case.base_case.family in base_goldens.EXPERT_FAMILIES and (".o_proj." in name or ".experts.lora_B" in name):
-            values[:model.config.num_local_experts] *= 0.02  # as make_goldens.py: layers hardly reorder the experts
+            values[:base_goldens.experts_of(model.config)] *= 0.02  # as make_goldens.py: layers hardly reorder the experts
         parameter.data.copy_(torch.from_numpy(values))
     model.save_pretrained(directory, save_embedding_layers=False)
     (directory / "README.md").unlink()
@@ -312,7 +322,7 @@ def by_expert(case, tensors):
     parameters = [name.rsplit(".", 1)[-1] for name in case.keys["target_parameters"]]
     family = case.base_case.family
     config = json.loads((case.model / "config.json").read_text())
-    experts = config.get("num_local_experts", config.get("num_experts"))
+    experts = config.get("num_local_experts", config.get("num_experts", config.get("n_routed_experts")))
     split = {}
     for name, tensor in tensors.items():
         if ".experts." not in name:
@@ -337,7 +347,7 @@ def by_expert(case, tensors):
 
 def as_in_files(base, state, module):
     """The tensors of a merged module or parameter, by their names in a model's files."""
-    if not module.endswith(("experts.gate_up_proj", "experts.down_proj")):
+    if not module.endswith((".experts.gate_up_proj", ".experts.down_proj")):
         return [(name, state[name]) for name in (module + ".weight", module + ".bias") if name in state]
     value = state[module]
     if base.family == "gpt_oss":
