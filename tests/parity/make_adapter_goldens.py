@@ -81,6 +81,7 @@ CASES = [
                 {"rank": 4, "alpha": 8}, clip=0.45),
     AdapterCase("granite_tied", "Granite 3: multipliers of embedding, softmax, branches and logits, tied",
                 "granite_tied", {"rank": 2, "alpha": 24}, clip=0.035),
+    AdapterCase("olmo3", "OLMo 3: branches without a norm before them", "olmo3", {"rank": 2, "alpha": 4}, clip=0.3),
     AdapterCase("qwen3_moe", "Qwen3-MoE: attention only, three shards", "qwen3_moe",
                 {"rank": 4, "alpha": 8, "targets": ATTENTION}, clip=0.243),
     AdapterCase("qwen3_fp8", "Qwen3 on a base in fp8", "qwen3_fp8", {"rank": 3, "alpha": 6}, clip=7.5,

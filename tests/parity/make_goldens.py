@@ -78,7 +78,7 @@ COMMON = {"hidden_act": "silu", "initializer_range": 0.02, "use_cache": True, "a
 ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
                 "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
                 "qwen3_moe": "Qwen3MoeForCausalLM", "mixtral": "MixtralForCausalLM", "gpt_oss": "GptOssForCausalLM",
-                "granite": "GraniteForCausalLM"}
+                "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM"}
 
 
 def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
@@ -208,6 +208,23 @@ CASES = [
                residual_multiplier=1.0, attention_bias=True, mlp_bias=True,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
+    Case("olmo2", "OLMo 2: norms behind the branches alone, q/k norm over all heads, every head its own key", "olmo2",
+         shape(16, 4, 4, 24, 32, eps=1e-6, rope_theta=500000.0, rope_scaling=None, attention_bias=False, pad_token_id=1),
+         seq_len=32, batch=8),
+    Case("olmo2_packed", "OLMo 2: the same with attention_bias, GQA 4, tied, packed, label mask", "olmo2",
+         shape(16, 4, 1, 20, 32, tied=True, attention_bias=True,
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+         seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
+    Case("olmo3", "OLMo 3 as released: a window in three of four layers, yarn RoPE in the fourth, GQA 2", "olmo3",
+         shape(16, 4, 2, 20, 32, layers=4, rope_theta=500000.0, sliding_window=7, pad_token_id=1, attention_bias=False,
+               rope_scaling={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64,
+                             "attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0}),
+         seq_len=40, batch=8),
+    Case("olmo3_packed", "OLMo 3: a rope_theta of its own for each kind of layer, head size 6, packed, label mask", "olmo3",
+         shape(18, 3, 1, 20, 32, sliding_window=5, layer_types=["full_attention", "sliding_attention"],
+               rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
+         seq_len=36, batch=8, documents=True, labels=True, saved_config=True),
     Case("qwen3_moe", "Qwen3-MoE: top 2 of 8, normalised, GQA 2, three shards", "qwen3_moe",
          shape(32, 4, 2, 48, 64, head_dim=8, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=12,
                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=10000.0,
@@ -326,6 +343,8 @@ def draw_weight(name, tensor_shape, case, config, rng):
     if name.endswith("norm.weight"):
         if config.model_type == "gemma3_text":  # stored less one; those behind a half outweigh the tied embedding
             return (2.0 if ".post_" in name else 0.0) + 0.15 * noise
+        if config.model_type in ("olmo2", "olmo3") and ".layers." in name:  # else bfloat16's error grows by layers
+            return (0.4 if ".post_" in name else 0.7) + 0.08 * noise
         return 1.0 + 0.15 * noise
     if name.endswith(".bias"):
         return 0.3 * noise

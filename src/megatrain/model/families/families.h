@@ -11,6 +11,8 @@ Family granite_family();
 Family llama_family();
 Family mistral_family();
 Family mixtral_family();
+Family olmo2_family();
+Family olmo3_family();
 Family phi3_family();
 Family qwen2_family();
 Family qwen3_family();
