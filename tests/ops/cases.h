@@ -38,6 +38,7 @@ struct RopeCase {
   int64_t rows, heads, head_dim;
   int64_t gap = 0;
   int64_t rotary_dim = 0;  // 0: head_dim
+  bool pairs = false;
 };
 
 struct LinearCase {
@@ -175,11 +176,24 @@ inline const std::vector<RmsNormCase> kRmsNormCases = {
 };
 
 inline const std::vector<RopeCase> kRopeCases = {
-    {DType::f32, 1, 1, 2},          {DType::f32, 5, 3, 6, 5},         {DType::f32, 40, 6, 64, 64},
-    {DType::f32, 3, 1, 2080},       {DType::bf16, 7, 2, 10, 3},       {DType::bf16, 300, 9, 128},
-    {DType::f32, 5, 3, 7, 5, 2},    {DType::f32, 9, 4, 64, 0, 48},    {DType::f32, 8, 3, 24, 8, 16},
-    {DType::bf16, 7, 2, 11, 3, 6},  {DType::bf16, 60, 9, 128, 0, 96}, {DType::bf16, 8, 3, 24, 8, 16},
+    {DType::f32, 1, 1, 2},
+    {DType::f32, 5, 3, 6, 5},
+    {DType::f32, 40, 6, 64, 64},
+    {DType::f32, 3, 1, 2080},
+    {DType::bf16, 7, 2, 10, 3},
+    {DType::bf16, 300, 9, 128},
+    {DType::f32, 5, 3, 7, 5, 2},
+    {DType::f32, 9, 4, 64, 0, 48},
+    {DType::f32, 8, 3, 24, 8, 16},
+    {DType::bf16, 7, 2, 11, 3, 6},
+    {DType::bf16, 60, 9, 128, 0, 96},
+    {DType::bf16, 8, 3, 24, 8, 16},
     {DType::bf16, 8, 3, 20, 0, 16},
+    {DType::f32, 5, 3, 7, 5, 6, true},
+    {DType::f32, 9, 4, 64, 0, 32, true},
+    {DType::f32, 3, 1, 2080, 0, 0, true},
+    {DType::bf16, 7, 2, 10, 3, 6, true},
+    {DType::bf16, 60, 9, 128, 8, 64, true},
 };
 
 inline const std::vector<LinearCase> kLinearCases = {
@@ -374,7 +388,7 @@ inline std::string name_of(const RmsNormCase& c) {
 }
 inline std::string name_of(const RopeCase& c) {
   return std::string("rope ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.heads, c.head_dim}) +
-         flags({{c.gap > 0, "gap"}, {c.rotary_dim > 0, "partial"}});
+         flags({{c.gap > 0, "gap"}, {c.rotary_dim > 0, "partial"}, {c.pairs, "pairs"}});
 }
 inline std::string name_of(const LinearCase& c) {
   return std::string("linear ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.in, c.out}) +

@@ -45,8 +45,9 @@ inline Values reference(const RopeCase& c, const Values& in) {
       const int64_t base = (t * c.heads + head) * c.head_dim;
       for (int64_t i = 0; i < half; ++i) {
         const double cos = cosines[position * half + i], sin = sines[position * half + i];
-        out[base + i] = x[base + i] * cos - x[base + half + i] * sin;
-        out[base + half + i] = x[base + half + i] * cos + x[base + i] * sin;
+        const int64_t one = base + (c.pairs ? 2 * i : i), two = c.pairs ? one + 1 : one + half;
+        out[one] = x[one] * cos - x[two] * sin;
+        out[two] = x[two] * cos + x[one] * sin;
       }
     }
   }

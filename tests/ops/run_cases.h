@@ -154,6 +154,7 @@ inline OpRun run(Harness& h, const RopeCase& c, uint64_t seed) {
             .heads = c.heads,
             .head_dim = c.head_dim,
             .rotary_dim = rotary,
+            .pairs = c.pairs,
             .positions = pointer<int32_t>(position_d),
             .cos = cos_d.view.as<float>(),
             .sin = sin_d.view.as<float>(),

@@ -33,6 +33,9 @@ struct RopeConfig {
   // longrope: each pair's frequency is divided by its factor. Documents of more tokens than original_max_position use
   // long_factor.
   std::vector<double> short_factor = {}, long_factor = {};
+  bool pairs = false;  // elements 2i and 2i + 1 of a head are a pair, instead of i and i + turning / 2
+  // The query at position p is multiplied by 1 + query_growth ln(1 + floor(p / original_max_position)).
+  double query_growth = 0;
 
   int64_t turning(int64_t head_dim) const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   // Documents of more tokens than this use long_factor; 0: no document does.
@@ -84,6 +87,7 @@ struct ModelConfig {
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of layers with a sliding window; none: same as `rope`
   std::vector<int64_t> window;            // (layers) sliding window, 0: none
+  std::vector<bool> no_rope;              // (layers) the layer does not rotate q and k; empty: all layers do
   bool sinks = false;                     // each head has a learned logit that joins the softmax but has no value
   ExpertsConfig experts;
   std::optional<DType> dtype;  // dtype of the stored weights, if config.json names it
@@ -96,6 +100,7 @@ struct ModelConfig {
   int64_t kv_dim() const { return kv_heads * head_dim; }
   int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
 
+  bool rotates(int64_t layer) const { return no_rope.empty() || !no_rope[static_cast<size_t>(layer)]; }
   int64_t longest_window() const { return *std::max_element(window.begin(), window.end()); }  // 0: no layer has one
 
   // The same model with only these layers.

@@ -18,7 +18,7 @@
 
 namespace megatrain {
 
-// The default kind of a layer with attention: its window, and whether it has experts.
+// The default kind of a layer with attention: its window, and whether it has RoPE and experts.
 std::string attention_kind(const ModelConfig& config, int64_t layer);
 
 // How llama.cpp represents a family in GGUF files. gguf/ writes the keys and tensors that all families have.

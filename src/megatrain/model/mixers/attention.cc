@@ -35,6 +35,7 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
       .dtype = shape.dtype,
       .tokens = shape.tokens,
       .positions = shape.positions,
+      .rotates = config.rotates(layer),
       .rope = local ? *config.window_rope : config.rope,
       .rope_at = local ? rope_floats(config.rope, config.head_dim, shape.positions) : 0};
 }
@@ -99,18 +100,33 @@ std::vector<AngleRun> Attention::runs_of(const MicroBatchView& micro_batch, cons
 
 void Attention::rope(const Binding& at, const View& qkv, const int32_t* angles, const std::vector<AngleRun>& runs,
                      const float* tables, bool backward) const {
-  const int64_t turning = s_.rope.turning(s_.head_dim), half = turning / 2;
+  if (!s_.rotates) return;
+  const int64_t half = s_.rope.turning(s_.head_dim) / 2, cos_and_sin = 2 * rope_rows(s_.rope, s_.positions) * half;
   for (const AngleRun& run : runs) {
     const float* cos = tables + s_.rope_at + (run.in_long ? s_.positions * half : 0);
-    at.ops.rope(at.stream, {.x = qkv.slice_rows(run.begin, run.count).slice_cols(0, s_.q_dim() + s_.kv_dim()),
-                            .heads = s_.heads + s_.kv_heads,
-                            .head_dim = s_.head_dim,
-                            .rotary_dim = turning,
-                            .positions = angles + run.begin,
-                            .cos = cos,
-                            .sin = cos + rope_rows(s_.rope, s_.positions) * half,
-                            .backward = backward});
+    const View rows = qkv.slice_rows(run.begin, run.count);
+    if (s_.rope.query_growth > 0) {
+      rotate(at, rows.slice_cols(0, s_.q_dim()), angles + run.begin, cos + cos_and_sin, backward);
+      rotate(at, rows.slice_cols(s_.q_dim(), s_.kv_dim()), angles + run.begin, cos, backward);
+    } else {
+      rotate(at, rows.slice_cols(0, s_.q_dim() + s_.kv_dim()), angles + run.begin, cos, backward);
+    }
   }
+}
+
+// `heads`: (T, n * head_dim). The table of sin lies behind that of cos.
+void Attention::rotate(const Binding& at, const View& heads, const int32_t* angles, const float* cos,
+                       bool backward) const {
+  const int64_t turning = s_.rope.turning(s_.head_dim);
+  at.ops.rope(at.stream, {.x = heads,
+                          .heads = heads.cols / s_.head_dim,
+                          .head_dim = s_.head_dim,
+                          .rotary_dim = turning,
+                          .pairs = s_.rope.pairs,
+                          .positions = angles,
+                          .cos = cos,
+                          .sin = cos + rope_rows(s_.rope, s_.positions) * turning / 2,
+                          .backward = backward});
 }
 
 struct Attention::Project {

@@ -3,6 +3,7 @@
 //   q, k, v = rope(qk_norm(qkv(x)))       x: (T, H)   q: (T, heads * head_dim)   k, v: (T, kv_heads * head_dim)
 //   y = residual + out_scale o(attention(q, k, v))
 //
+// A q/k norm is over each head or over all heads, as the size of its weight says.
 // The record's layout decides which of the optional operands exist: biases, q/k norm, sinks. Gradients of frozen
 // tensors are not computed.
 #pragma once
@@ -28,6 +29,7 @@ struct AttentionSizes {
   DType dtype;
   int64_t tokens;     // T of a micro-batch
   int64_t positions;  // positions in the rotary tables
+  bool rotates;       // false: the layer has no RoPE
   RopeConfig rope;
   int64_t rope_at;  // offset of its table within the tables, in floats
 
@@ -70,6 +72,7 @@ class Attention final : public Mixer {
   Qkv project(const Binding& at, const Project& args) const;
   void rope(const Binding& at, const View& qkv, const int32_t* angles, const std::vector<AngleRun>& runs,
             const float* tables, bool backward) const;
+  void rotate(const Binding& at, const View& heads, const int32_t* angles, const float* cos, bool backward) const;
   std::vector<AngleRun> runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const;
 
   AttentionSizes s_;

@@ -3,6 +3,25 @@
 
 namespace megatrain::cpu {
 
+namespace {
+
+void rotate_pairs(const Rope& args, int64_t row, int64_t first, const float* cos, const float* sin, float sign) {
+  static_assert(kChunk % 2 == 0);
+  for_chunks(args.rotary_dim, [&](int64_t begin, int64_t count) {
+    Chunk x;
+    widen(args.x, row, first + begin, count, x.data());
+    for (int64_t i = 0; i < count; i += 2) {
+      const float c = cos[(begin + i) / 2], s = sign * sin[(begin + i) / 2];
+      const float low = x[i], high = x[i + 1];
+      x[i] = low * c - high * s;
+      x[i + 1] = high * c + low * s;
+    }
+    narrow(x.data(), args.x, row, first + begin, count);
+  });
+}
+
+}  // namespace
+
 void rope(const Context& context, const Rope& args) {
   check_dtype(args.x);
   const int64_t half = args.rotary_dim / 2;
@@ -15,6 +34,10 @@ void rope(const Context& context, const Rope& args) {
     const float* sin = args.sin + args.positions[row] * half;
     for (int64_t head = 0; head < args.heads; ++head) {
       const int64_t first = head * args.head_dim;
+      if (args.pairs) {
+        rotate_pairs(args, row, first, cos, sin, sign);
+        continue;
+      }
       for_chunks(half, [&](int64_t begin, int64_t count) {
         Chunk low, high, out_low, out_high;
         widen(args.x, row, first + begin, count, low.data());
