@@ -125,6 +125,7 @@ struct CrossEntropyCase {
   bool ties = false;         // some rows have equal largest logits
   float amplitude = 1.0f;    // of the logits
   bool token_scales = false;
+  float cap = 0;
 };
 
 struct FinishGradientCase {
@@ -344,6 +345,8 @@ inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
     {DType::bf16, 5, 700, 4, false, 1.0f, true},
     {DType::bf16, 6, 50, 3, true},
     {DType::bf16, 7, 1500, 5, false, 4.0f},
+    {DType::f32, 6, 50, 3, true, 4.0f, true, 5.0f},
+    {DType::bf16, 7, 600, 3, false, 4.0f, false, 6.0f},
 };
 
 inline const std::vector<FinishGradientCase> kFinishGradientCases = {
@@ -462,6 +465,7 @@ inline std::string name_of(const CrossEntropyCase& c) {
          flags({{c.ignore_every > 0, "ignored"},
                 {c.ties, "ties"},
                 {c.amplitude > 1, "large"},
+                {c.cap > 0, "capped"},
                 {c.token_scales, "token scales"}});
 }
 inline std::string name_of(const FinishGradientCase& c) {

@@ -136,18 +136,23 @@ inline Values reference(const GatedCase& c, const Values& in) {
 }
 
 inline Values reference(const CrossEntropyCase& c, const Values& in) {
-  Vector loss(static_cast<size_t>(c.rows)), correct(static_cast<size_t>(c.rows));
+  Vector loss(static_cast<size_t>(c.rows)), correct(static_cast<size_t>(c.rows)), logits = in.at("logits");
+  if (c.cap > 0) {
+    for (double& logit : logits) logit = c.cap * std::tanh(logit / c.cap);
+  }
   for (int64_t t = 0; t < c.rows; ++t) {
     const int64_t label = static_cast<int64_t>(in.at("labels")[t]);
     if (label == kIgnoreLabel) continue;
-    const double* row = in.at("logits").data() + t * c.vocab;
+    const double* row = logits.data() + t * c.vocab;
     const double* best = std::max_element(row, row + c.vocab);
     double sum = 0;
     for (int64_t i = 0; i < c.vocab; ++i) sum += std::exp(row[i] - *best);
     loss[t] = std::log(sum) + *best - row[label];
     correct[t] = best - row == label;
   }
-  return {{"loss", loss}, {"loss_with_backward", loss}, {"correct", correct}};
+  Values out = {{"loss", loss}, {"loss_with_backward", loss}, {"correct", correct}};
+  if (c.cap > 0) out["capped"] = logits;
+  return out;
 }
 
 inline Values reference(const FinishGradientCase& c, const Values& in) {

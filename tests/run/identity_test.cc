@@ -80,6 +80,7 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.attention_scale = 0.5; },
           [](ModelConfig& c) { c.branch_scale = 0.5; },
           [](ModelConfig& c) { c.logits_scale = 0.5; },
+          [](ModelConfig& c) { c.logits_cap = 30; },
           [](ModelConfig& c) { c.window[1] = 8; },
           [](ModelConfig& c) {
             c.no_rope = {false, true};

@@ -84,6 +84,7 @@ struct ModelConfig {
   double attention_scale = 0;  // multiplies q k^T; 0: 1 / sqrt(head_dim)
   double branch_scale = 1;     // multiplies the outputs of attention and MLP before the residual sum
   double logits_scale = 1;
+  double logits_cap = 0;  // the logits are cap * tanh(logits / cap); 0: none
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of layers with a sliding window; none: same as `rope`
   std::vector<int64_t> window;            // (layers) sliding window, 0: none

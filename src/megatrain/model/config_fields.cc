@@ -80,8 +80,8 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Every bound name must then be used below, or be discarded with the reason.
   const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
                init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, activation, embedding_scale,
-               attention_scale, branch_scale, logits_scale, rope, window_rope, window, no_rope, sinks, experts, dtype,
-               mxfp4_experts, fp8_exceptions] = config;
+               attention_scale, branch_scale, logits_scale, logits_cap, rope, window_rope, window, no_rope, sinks,
+               experts, dtype, mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth] = rope;
   // how the values are stored does not change the model
@@ -111,6 +111,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"attention_scale", attention_scale, true},
       {"branch_scale", branch_scale, true},
       {"logits_scale", logits_scale, true},
+      {"final_logit_softcapping", logits_cap, true},
       {"sliding_window", window, true},
       {"no_rope_layers", no_rope, true},
       {"sinks", sinks, true},

@@ -41,9 +41,13 @@ constexpr int64_t kFirstSums = 1;              // assumed for checkpoints withou
 
 // The only values that fields of the model had before they existed.
 const std::map<std::string, json>& former_values() {
-  static const std::map<std::string, json> values = {
-      {"branch_scale", 1.0}, {"logits_scale", 1.0}, {"no_rope_layers", json::array()},
-      {"rope_pairs", false}, {"pairs", false},      {"query_growth", 0.0}};
+  static const std::map<std::string, json> values = {{"branch_scale", 1.0},
+                                                     {"logits_scale", 1.0},
+                                                     {"final_logit_softcapping", 0.0},
+                                                     {"no_rope_layers", json::array()},
+                                                     {"rope_pairs", false},
+                                                     {"pairs", false},
+                                                     {"query_growth", 0.0}};
   return values;
 }
 
