@@ -24,7 +24,8 @@ NAMES = ["llama_bias", "llama_head64", "llama_linear", "llama_llama3", "llama_mh
          "mistral_packed", "mistral_window", "qwen2_tied", "qwen2_window", "qwen2_yarn", "qwen3_norm", "qwen3_window",
          "qwen3_yarn", "phi3_window", "phi3_long", "phi3_packed", "gemma3_local", "gemma3_scaled",
          "qwen3_moe", "qwen3_moe_dense", "mixtral", "gpt_oss", "granite_tied", "granite_packed",
-         "qwen3_moe_fp8"]
+         "qwen3_moe_fp8", "olmo2_packed", "olmo3", "olmo3_packed", "smollm3", "smollm3_packed", "seed_oss", "ministral3",
+         "ministral3_packed", "glm4", "glm4_packed", "exaone4", "exaone4_packed", "gemma2"]
 PROMPT_TOKENS = [1, 5, 17, 40]
 NEW_TOKENS = 48
 MARGIN = 1e-4

@@ -53,7 +53,8 @@ TEST(Olmo, OnlyLayersWithoutAWindowScaleRope) {
 TEST(Olmo, NormsStandBehindTheBranchesAndThoseOfQueriesSpanAllHeads) {
   const ModelConfig c = read_olmo3_json();
   std::map<std::string, int64_t> norms;
-  for (const TensorSpec& tensor : family_of(c).tensors(c, 0).front()) {
+  const std::vector<std::vector<TensorSpec>> records = family_of(c).tensors(c, 0);
+  for (const TensorSpec& tensor : records.front()) {
     if (tensor.role == TensorRole::norm) norms[tensor.name] = tensor.cols;
   }
   EXPECT_EQ(norms, (std::map<std::string, int64_t>{{"model.layers.0.post_attention_layernorm.weight", 32},

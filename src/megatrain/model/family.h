@@ -25,6 +25,7 @@ std::string attention_kind(const ModelConfig& config, int64_t layer);
 struct LlamaCpp {
   std::string name;          // of its architecture
   bool is_llama = false;     // it uses Llama's: q and k rows in pairs, Llama 3's RoPE, no key for experts' width
+  bool llama3_rope = false;  // it has Llama 3's RoPE although it is not Llama's
   bool has_windows = false;  // it supports sliding windows
   // How this model differs from what llama.cpp computes, as words that follow "a NAME": "with attention_bias". Empty:
   // not at all.

@@ -24,7 +24,7 @@ __global__ void rope_kernel(T* x, int64_t row_stride, int64_t heads, int64_t siz
 #pragma unroll
     for (int j = 0; j < kVec; ++j) {
       const float turned = s[j] * direction;
-      // Of pairs (2i, 2i + 1), a and b together hold kVec, one after the other.
+      // With kPairs, a and b together hold kVec pairs, one after the other.
       float& x0 = kPairs ? (2 * j < kVec ? a[2 * j % kVec] : b[2 * j % kVec]) : a[j];
       float& x1 = kPairs ? (2 * j + 1 < kVec ? a[(2 * j + 1) % kVec] : b[(2 * j + 1) % kVec]) : b[j];
       const float low = x0 * c[j] - x1 * turned;
