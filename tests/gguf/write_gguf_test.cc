@@ -72,8 +72,10 @@ void expect_refused(const Golden& golden, std::initializer_list<std::string> par
 
 TEST(WriteGguf, EveryFamilysTensorsAreTheModelsOwn) {
   const std::map<std::string, std::string> architectures = {
-      {"llama_bias", "llama"}, {"mistral_packed", "llama"}, {"mixtral", "llama"},  {"qwen2_tied", "qwen2"},
-      {"qwen3_norm", "qwen3"}, {"qwen3_moe", "qwen3moe"},   {"phi3_long", "phi3"}, {"gpt_oss", "gpt-oss"}};
+      {"llama_bias", "llama"}, {"mistral_packed", "llama"}, {"mixtral", "llama"},     {"qwen2_tied", "qwen2"},
+      {"qwen3_norm", "qwen3"}, {"qwen3_moe", "qwen3moe"},   {"phi3_long", "phi3"},    {"gpt_oss", "gpt-oss"},
+      {"olmo2", "olmo2"},      {"olmo3", "olmo2"},          {"seed_oss", "seed_oss"}, {"ministral3", "mistral3"},
+      {"glm4", "glm4"}};
   for (const auto& [name, architecture] : architectures) {
     const Golden golden(name);
     const ReadGguf file = golden.written(GgufType::f32);

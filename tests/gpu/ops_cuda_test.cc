@@ -115,6 +115,7 @@ TEST(CudaOps, AlignedShapesAgreeWithTheCpu) {
     check(RmsNormCase{dtype, 40, 3584, 1, 8, true, true, false, 1.0f, true});
     check(RmsNormCase{dtype, 20, 128, 28, 16, false, false, true, 1.0f});
     check(RopeCase{dtype, 30, 6, 128, 256, 96});
+    check(RopeCase{dtype, 30, 6, 128, 256, 64, true});
     check(AttentionCase{dtype, {40, 25}, 2, 1, 256, 20, 0.077f});
     check(CrossEntropyCase{dtype, 7, 5120, 5, false, 4.0f});
     check(AttentionCase{dtype, {40, 25}, 2, 1, 256});

@@ -35,13 +35,19 @@ double largest(const std::vector<float>& values) {
 }  // namespace
 
 TEST(ChunkedBlock, GivesTheSameOutputsAndGradientsAsWhole) {
-  // biases, q/k norms, norms after matmuls with windows, fused tensors with partial rotary, experts
-  for (const char* name : {"qwen2_tied", "qwen3_window", "gemma3_local", "phi3_long", "qwen3_moe", "gpt_oss"}) {
+  // biases, q/k norms, norms after matmuls with windows, fused tensors with partial rotary, experts, no norms before
+  // the branches, RoPE in pairs, queries that grow
+  for (const char* name : {"qwen2_tied", "qwen3_window", "gemma3_local", "phi3_long", "qwen3_moe", "gpt_oss", "olmo2",
+                           "glm4", "ministral3"}) {
     const ModelConfig config = golden(name);
     const Model model = make_model(config, {.dtype = DType::f32, .tokens = kLayerTokens, .positions = kLayerTokens});
-    for (const KeepLevel& level : model.layers.front().phases.front()->keep_levels()) {
-      const Keep keep = level_named(model.layers.front().phases.front()->keep_levels(), level.name);
+    const std::vector<KeepLevel> levels = model.layers.front().phases.front()->keep_levels();
+    const LayerRun first = pass(config, 0, level_named(levels, levels.front().name));
+    for (const KeepLevel& level : levels) {
+      const Keep keep = level_named(levels, level.name);
       const LayerRun whole = pass(config, 0, keep);
+      EXPECT_EQ(whole.grad_x, first.grad_x) << name << ", keeps " << level.name;
+      EXPECT_EQ(whole.grads, first.grads) << name << ", keeps " << level.name;
       for (const int64_t chunk : {7, 20, 39, 40}) {
         SCOPED_TRACE(std::string(name) + ", keeps " + level.name + ", chunks of " + std::to_string(chunk));
         const LayerRun cut = pass(config, chunk, keep);

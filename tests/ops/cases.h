@@ -38,6 +38,7 @@ struct RopeCase {
   int64_t rows, heads, head_dim;
   int64_t gap = 0;
   int64_t rotary_dim = 0;  // 0: head_dim
+  bool pairs = false;
 };
 
 struct LinearCase {
@@ -133,6 +134,7 @@ struct CrossEntropyCase {
   bool ties = false;         // some rows have equal largest logits
   float amplitude = 1.0f;    // of the logits
   bool token_scales = false;
+  float cap = 0;
 };
 
 struct FinishGradientCase {
@@ -184,11 +186,24 @@ inline const std::vector<RmsNormCase> kRmsNormCases = {
 };
 
 inline const std::vector<RopeCase> kRopeCases = {
-    {DType::f32, 1, 1, 2},          {DType::f32, 5, 3, 6, 5},         {DType::f32, 40, 6, 64, 64},
-    {DType::f32, 3, 1, 2080},       {DType::bf16, 7, 2, 10, 3},       {DType::bf16, 300, 9, 128},
-    {DType::f32, 5, 3, 7, 5, 2},    {DType::f32, 9, 4, 64, 0, 48},    {DType::f32, 8, 3, 24, 8, 16},
-    {DType::bf16, 7, 2, 11, 3, 6},  {DType::bf16, 60, 9, 128, 0, 96}, {DType::bf16, 8, 3, 24, 8, 16},
+    {DType::f32, 1, 1, 2},
+    {DType::f32, 5, 3, 6, 5},
+    {DType::f32, 40, 6, 64, 64},
+    {DType::f32, 3, 1, 2080},
+    {DType::bf16, 7, 2, 10, 3},
+    {DType::bf16, 300, 9, 128},
+    {DType::f32, 5, 3, 7, 5, 2},
+    {DType::f32, 9, 4, 64, 0, 48},
+    {DType::f32, 8, 3, 24, 8, 16},
+    {DType::bf16, 7, 2, 11, 3, 6},
+    {DType::bf16, 60, 9, 128, 0, 96},
+    {DType::bf16, 8, 3, 24, 8, 16},
     {DType::bf16, 8, 3, 20, 0, 16},
+    {DType::f32, 5, 3, 7, 5, 6, true},
+    {DType::f32, 9, 4, 64, 0, 32, true},
+    {DType::f32, 3, 1, 2080, 0, 0, true},
+    {DType::bf16, 7, 2, 10, 3, 6, true},
+    {DType::bf16, 60, 9, 128, 8, 64, true},
 };
 
 inline const std::vector<LinearCase> kLinearCases = {
@@ -351,6 +366,8 @@ inline const std::vector<CrossEntropyCase> kCrossEntropyCases = {
     {DType::bf16, 5, 700, 4, false, 1.0f, true},
     {DType::bf16, 6, 50, 3, true},
     {DType::bf16, 7, 1500, 5, false, 4.0f},
+    {DType::f32, 6, 50, 3, true, 4.0f, true, 5.0f},
+    {DType::bf16, 7, 600, 3, false, 4.0f, false, 6.0f},
 };
 
 inline const std::vector<FinishGradientCase> kFinishGradientCases = {
@@ -395,7 +412,7 @@ inline std::string name_of(const RmsNormCase& c) {
 }
 inline std::string name_of(const RopeCase& c) {
   return std::string("rope ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.heads, c.head_dim}) +
-         flags({{c.gap > 0, "gap"}, {c.rotary_dim > 0, "partial"}});
+         flags({{c.gap > 0, "gap"}, {c.rotary_dim > 0, "partial"}, {c.pairs, "pairs"}});
 }
 inline std::string name_of(const LinearCase& c) {
   return std::string("linear ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.in, c.out}) +
@@ -474,6 +491,7 @@ inline std::string name_of(const CrossEntropyCase& c) {
          flags({{c.ignore_every > 0, "ignored"},
                 {c.ties, "ties"},
                 {c.amplitude > 1, "large"},
+                {c.cap > 0, "capped"},
                 {c.token_scales, "token scales"}});
 }
 inline std::string name_of(const FinishGradientCase& c) {

@@ -46,8 +46,9 @@ inline Values reference(const RopeCase& c, const Values& in) {
       const int64_t base = (t * c.heads + head) * c.head_dim;
       for (int64_t i = 0; i < half; ++i) {
         const double cos = cosines[position * half + i], sin = sines[position * half + i];
-        out[base + i] = x[base + i] * cos - x[base + half + i] * sin;
-        out[base + half + i] = x[base + half + i] * cos + x[base + i] * sin;
+        const int64_t one = base + (c.pairs ? 2 * i : i), two = c.pairs ? one + 1 : one + half;
+        out[one] = x[one] * cos - x[two] * sin;
+        out[two] = x[two] * cos + x[one] * sin;
       }
     }
   }
@@ -143,18 +144,23 @@ inline Values reference(const OutputGateCase& c, const Values& in) {
 }
 
 inline Values reference(const CrossEntropyCase& c, const Values& in) {
-  Vector loss(static_cast<size_t>(c.rows)), correct(static_cast<size_t>(c.rows));
+  Vector loss(static_cast<size_t>(c.rows)), correct(static_cast<size_t>(c.rows)), logits = in.at("logits");
+  if (c.cap > 0) {
+    for (double& logit : logits) logit = c.cap * std::tanh(logit / c.cap);
+  }
   for (int64_t t = 0; t < c.rows; ++t) {
     const int64_t label = static_cast<int64_t>(in.at("labels")[t]);
     if (label == kIgnoreLabel) continue;
-    const double* row = in.at("logits").data() + t * c.vocab;
+    const double* row = logits.data() + t * c.vocab;
     const double* best = std::max_element(row, row + c.vocab);
     double sum = 0;
     for (int64_t i = 0; i < c.vocab; ++i) sum += std::exp(row[i] - *best);
     loss[t] = std::log(sum) + *best - row[label];
     correct[t] = best - row == label;
   }
-  return {{"loss", loss}, {"loss_with_backward", loss}, {"correct", correct}};
+  Values out = {{"loss", loss}, {"loss_with_backward", loss}, {"correct", correct}};
+  if (c.cap > 0) out["capped"] = logits;
+  return out;
 }
 
 inline Values reference(const FinishGradientCase& c, const Values& in) {

@@ -155,6 +155,7 @@ inline OpRun run(Harness& h, const RopeCase& c, uint64_t seed) {
             .heads = c.heads,
             .head_dim = c.head_dim,
             .rotary_dim = rotary,
+            .pairs = c.pairs,
             .positions = pointer<int32_t>(position_d),
             .cos = cos_d.view.as<float>(),
             .sin = sin_d.view.as<float>(),
@@ -478,7 +479,8 @@ inline OpRun run(Harness& h, const CrossEntropyCase& c, uint64_t seed) {
                     .loss = only_loss.view.as<float>(),
                     .correct = pointer<int32_t>(correct),
                     .backward = false,
-                    .token_scales = c.token_scales ? scales.view.as<float>() : nullptr};
+                    .token_scales = c.token_scales ? scales.view.as<float>() : nullptr,
+                    .cap = c.cap};
   h.launch(r.seconds["forward"], [&] { h.ops.cross_entropy(h.stream, args); });
   r.out["untouched_logits"] = h.read(logits);
   r.out["loss"] = h.read(only_loss);
@@ -488,6 +490,11 @@ inline OpRun run(Harness& h, const CrossEntropyCase& c, uint64_t seed) {
   r.out["loss_with_backward"] = h.read(loss);
   r.out["correct"] = to_vector(h.download_as<int32_t>(correct, c.rows));
   r.out["grad_logits"] = h.read(logits);
+  if (c.cap > 0) {
+    const Tensor capped = h.filled(DType::f32, c.rows, c.vocab, r.in["logits"]);
+    h.ops.cap_logits(h.stream, {.logits = capped.view, .cap = c.cap});
+    r.out["capped"] = h.read(capped);
+  }
   return r;
 }
 

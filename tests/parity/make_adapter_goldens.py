@@ -81,6 +81,12 @@ CASES = [
                 {"rank": 4, "alpha": 8}, clip=0.45),
     AdapterCase("granite_tied", "Granite 3: multipliers of embedding, softmax, branches and logits, tied",
                 "granite_tied", {"rank": 2, "alpha": 24}, clip=0.035),
+    AdapterCase("olmo3", "OLMo 3: branches without a norm before them", "olmo3_packed", {"rank": 2, "alpha": 4}, clip=0.3),
+    AdapterCase("smollm3", "SmolLM3: a layer without RoPE", "smollm3_packed", {"rank": 2, "alpha": 4}, clip=0.3),
+    AdapterCase("seed_oss", "Seed-OSS: heads wider than hidden", "seed_oss", {"rank": 2, "alpha": 4}, clip=0.3),
+    AdapterCase("ministral3", "Ministral 3: queries that grow", "ministral3", {"rank": 2, "alpha": 4}, clip=0.3),
+    AdapterCase("glm4", "GLM-4: one adapter for gate_up_proj, norms around the branches", "glm4",
+                {"rank": 2, "alpha": 4}, clip=0.3),
     AdapterCase("qwen3_moe", "Qwen3-MoE: attention only, three shards", "qwen3_moe",
                 {"rank": 4, "alpha": 8, "targets": ATTENTION}, clip=0.243),
     AdapterCase("qwen3_fp8", "Qwen3 on a base in fp8", "qwen3_fp8", {"rank": 3, "alpha": 6}, clip=7.5,
@@ -198,7 +204,9 @@ MLP = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
 EXPERTS = {"mlp.gate.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"}
 LATENT = {"self_attn." + module for module in ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")}
 SHARED = {"mlp.shared_expert." + module for module in ("gate_proj", "up_proj", "down_proj")}
-ALL_LINEAR = {"phi3": ({"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"}, set()),
+FUSED_MLP = {"mlp.gate_up_proj", "mlp.down_proj"}
+ALL_LINEAR = {"phi3": ({"self_attn.qkv_proj", "self_attn.o_proj"} | FUSED_MLP, set()),
+              "glm4": (LINEAR | FUSED_MLP, set()),
               "qwen3_moe": (LINEAR, EXPERTS), "mixtral": (LINEAR, EXPERTS), "gpt_oss": (LINEAR, set()),
               "qwen2_moe": (LINEAR | SHARED | {"mlp.shared_expert_gate"}, set()),
               "glm4_moe_lite": (LATENT, EXPERTS)}

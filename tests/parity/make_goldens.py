@@ -83,7 +83,11 @@ ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3
                 "qwen3_moe": "Qwen3MoeForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM",
                 "glm4_moe": "Glm4MoeForCausalLM", "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
                 "deepseek_v3": "DeepseekV3ForCausalLM", "mixtral": "MixtralForCausalLM", "gpt_oss": "GptOssForCausalLM",
-                "granite": "GraniteForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM"}
+                "qwen3_5_text": "Qwen3_5ForCausalLM",
+                "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM",
+                "smollm3": "SmolLM3ForCausalLM", "seed_oss": "SeedOssForCausalLM",
+                "ministral3": "Ministral3ForCausalLM", "glm4": "Glm4ForCausalLM",
+                "glm": "GlmForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM"}
 WHOLE = {"gemma3": ("Gemma3ForConditionalGeneration", "gemma3_text"),
          "mistral3": ("Mistral3ForConditionalGeneration", "mistral"),
          "qwen2_5_vl": ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text"),
@@ -249,6 +253,85 @@ CASES = [
                linear_conv_kernel_dim=2, rope_parameters={"rope_type": "default", "rope_theta": 100000.0,
                                                           "partial_rotary_factor": 1.0}),
          seq_len=65, batch=4, stored="float32"),
+    Case("olmo2", "OLMo 2: norms behind the branches alone, q/k norm over all heads, every head its own key", "olmo2",
+         shape(16, 4, 4, 24, 32, eps=1e-6, rope_theta=500000.0, rope_scaling=None, attention_bias=False, pad_token_id=1),
+         seq_len=32, batch=8),
+    Case("olmo2_packed", "OLMo 2: the same with attention_bias, GQA 4, tied, packed, label mask", "olmo2",
+         shape(16, 4, 1, 20, 32, tied=True, attention_bias=True,
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+         seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
+    Case("olmo3", "OLMo 3 as released: a window in three of four layers, yarn RoPE in the fourth, GQA 2", "olmo3",
+         shape(16, 4, 2, 20, 32, layers=4, rope_theta=500000.0, sliding_window=7, pad_token_id=1, attention_bias=False,
+               rope_scaling={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64,
+                             "attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0}),
+         seq_len=40, batch=8),
+    Case("olmo3_packed", "OLMo 3: a rope_theta of its own for each kind of layer, head size 6, packed, label mask", "olmo3",
+         shape(18, 3, 1, 20, 32, sliding_window=5, layer_types=["full_attention", "sliding_attention"],
+               rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
+         seq_len=36, batch=8, documents=True, labels=True, saved_config=True),
+    Case("smollm3", "SmolLM3: a layer without RoPE, tied, GQA 2, fields as in the release", "smollm3",
+         shape(16, 4, 2, 24, 32, tied=True, rope_theta=10000.0, rope_scaling=None, pad_token_id=3,
+               no_rope_layers=[1, 0], no_rope_layer_interval=4, use_sliding_window=False, sliding_window=None,
+               max_window_layers=28, layer_types=["full_attention"] * 2, pretraining_tp=2, attention_bias=False,
+               mlp_bias=False),
+         seq_len=32, batch=8),
+    Case("smollm3_packed", "SmolLM3: no_rope_layer_interval alone, a window where there is no RoPE, yarn, mlp_bias, packed",
+         "smollm3",
+         shape(24, 4, 1, 20, 32, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=6, mlp_bias=True, pad_token_id=3,
+               rope_parameters={"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0,
+                                "original_max_position_embeddings": 32}),
+         seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
+    Case("seed_oss", "Seed-OSS: q/k/v bias without o bias, heads wider than hidden, GQA 2", "seed_oss",
+         shape(16, 4, 2, 24, 32, head_dim=6, rope_theta=10000.0, rope_scaling={"rope_type": "default"},
+               attention_bias=True, attention_out_bias=False, mlp_bias=False, residual_dropout=0.0, pad_token_id=1),
+         seq_len=32, batch=8),
+    Case("seed_oss_packed", "Seed-OSS: biases of o and the MLP, tied, GQA 4, packed, label mask", "seed_oss",
+         shape(16, 4, 1, 20, 32, tied=True, head_dim=8, attention_bias=False, attention_out_bias=True, mlp_bias=True,
+               residual_dropout=0.0, rope_parameters={"rope_type": "default", "rope_theta": 1000.0}),
+         seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
+    Case("ministral3", "Ministral 3: yarn RoPE, queries that grow beyond 8 positions, GQA 2", "ministral3",
+         shape(16, 4, 2, 24, 32, head_dim=8, eps=1e-5, pad_token_id=11,
+               rope_parameters={"type": "yarn", "rope_type": "yarn", "rope_theta": 100.0, "factor": 16.0,
+                                "original_max_position_embeddings": 8, "max_position_embeddings": 128,
+                                "beta_fast": 1.0, "beta_slow": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                "llama_4_scaling_beta": 0.3}),
+         seq_len=40, batch=8),
+    Case("ministral3_packed", "Ministral 3: window, tied, GQA 4, packed, label mask", "ministral3",
+         shape(16, 4, 1, 24, 32, tied=True, head_dim=8, eps=1e-5, sliding_window=9,
+               rope_parameters={"rope_type": "yarn", "rope_theta": 1000.0, "factor": 4.0,
+                                "original_max_position_embeddings": 10, "beta_fast": 1.0, "beta_slow": 0.1,
+                                "llama_4_scaling_beta": 0.2}),
+         seq_len=44, batch=8, documents=True, labels=True, saved_config=True),
+    Case("glm4", "GLM-4 0414: RoPE in pairs on half of the head, norms around the branches, fused gate_up, GQA 2", "glm4",
+         shape(16, 4, 2, 24, 32, head_dim=8, eps=1e-5, rope_theta=10000.0, partial_rotary_factor=0.5,
+               attention_bias=False, pad_token_id=3),
+         seq_len=32, batch=8),
+    Case("glm4_packed", "GLM-4: q/k/v bias, three quarters of a head turn, tied, GQA 4, packed, label mask", "glm4",
+         shape(16, 4, 1, 24, 32, tied=True, head_dim=8, eps=1e-5, attention_bias=True, pad_token_id=3,
+               rope_parameters={"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0,
+                                "partial_rotary_factor": 0.75}),
+         seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
+    Case("glm", "GLM-4 9B chat: the same without norms behind the branches, a quarter of the head turns, GQA 2", "glm",
+         shape(16, 4, 2, 24, 32, head_dim=8, eps=1e-5, rope_theta=100.0, partial_rotary_factor=0.25,
+               attention_bias=True, pad_token_id=3),
+         seq_len=32, batch=8),
+    Case("exaone4", "EXAONE 4 as released: llama3 RoPE in the layers with a window, none in every fourth, GQA 2", "exaone4",
+         shape(16, 4, 2, 28, 32, layers=4, head_dim=6, eps=1e-5, sliding_window=7, sliding_window_pattern="LLLG",
+               layer_types=["sliding_attention"] * 3 + ["full_attention"], rope_theta=500.0,
+               rope_scaling={"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                             "original_max_position_embeddings": 64, "rope_type": "llama3"}),
+         seq_len=40, batch=8),
+    Case("exaone4_packed", "EXAONE 4 without windows, so RoPE in every layer, tied, GQA 4, packed, label mask", "exaone4",
+         shape(16, 4, 1, 20, 32, tied=True, head_dim=8, eps=1e-5, layer_types=["full_attention"] * 2,
+               rope_parameters={"rope_type": "default", "rope_theta": 1000.0}) | {"sliding_window": None},
+         seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
+    Case("gemma2", "Gemma 2 without a cap in attention: a window in every second layer, capped logits, GQA 2", "gemma2",
+         shape(16, 4, 2, 20, 32, tied=None, head_dim=8, hidden_act="gelu_pytorch_tanh",
+               hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=20, sliding_window=7, rope_theta=10000.0,
+               pad_token_id=0, attention_bias=False, final_logit_softcapping=3.0, cache_implementation="hybrid")
+         | {"attn_logit_softcapping": None},
+         seq_len=40, batch=8),
     Case("qwen3_moe", "Qwen3-MoE: top 2 of 8, normalised, GQA 2, three shards", "qwen3_moe",
          shape(32, 4, 2, 48, 64, head_dim=8, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=12,
                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=10000.0,
@@ -485,8 +568,12 @@ def draw_weight(name, tensor_shape, case, config, rng):
     if name.endswith("norm.weight"):
         if config.model_type == "qwen3_5_text":  # stored less one
             return 0.15 * noise
-        if config.model_type == "gemma3_text":  # stored less one; those behind a half outweigh the tied embedding
+        if config.model_type in ("gemma2", "gemma3_text"):  # stored less one; those behind a half outweigh the tied embedding
             return (2.0 if ".post_" in name else 0.0) + 0.15 * noise
+        if config.model_type in ("olmo2", "olmo3", "exaone4") and ".layers." in name:  # else bfloat16's error grows by layers
+            return (0.4 if ".post_" in name else 0.7) + 0.08 * noise
+        if config.model_type == "glm4" and re.search(r"\.post_(self_attn|mlp)_", name):
+            return 0.4 + 0.08 * noise
         return 1.0 + 0.15 * noise
     if name.endswith(".bias"):
         return 0.3 * noise
@@ -830,12 +917,16 @@ class RefuseFloat32(TorchDispatchMode):
 
 @contextlib.contextmanager
 def widened(dtype):
-    """Inside, with dtype float64, transformers' casts to float32 (norms, softmax, RoPE) are casts to float64."""
+    """Inside, with dtype float64, transformers' casts to float32 (norms, softmax, RoPE) are casts to float64, and so is
+    the quotient of integers."""
     if dtype != FLOAT64:
         yield
         return
-    with mock.patch.multiple(torch, float32=FLOAT64, float=FLOAT64), \
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(FLOAT64)
+    with contextlib.ExitStack() as stack, mock.patch.multiple(torch, float32=FLOAT64, float=FLOAT64), \
             mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
+        stack.callback(torch.set_default_dtype, default)
         yield
 
 

@@ -80,7 +80,11 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.attention_scale = 0.5; },
           [](ModelConfig& c) { c.branch_scale = 0.5; },
           [](ModelConfig& c) { c.logits_scale = 0.5; },
+          [](ModelConfig& c) { c.logits_cap = 30; },
           [](ModelConfig& c) { c.window[1] = 8; },
+          [](ModelConfig& c) {
+            c.no_rope = {false, true};
+          },
           [](ModelConfig& c) { c.sinks = true; },
           [](ModelConfig& c) { c.experts.count = 4; },
           [](ModelConfig& c) { c.dtype = DType::f16; },
@@ -97,6 +101,8 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.rope.rotary_dim = 2; },
           [](ModelConfig& c) { c.rope.short_factor = {1.5}; },
           [](ModelConfig& c) { c.rope.long_factor = {2.5}; },
+          [](ModelConfig& c) { c.rope.pairs = true; },
+          [](ModelConfig& c) { c.rope.query_growth = 0.5; },
           [](ModelConfig& c) { c.window_rope = RopeConfig{}; }};
 }
 

@@ -127,10 +127,10 @@ void add_rope_tensors(const ModelConfig& c, const LlamaCpp& family, std::vector<
     tensors.push_back(of_values("rope_factors_short.weight", as_floats(c.rope.short_factor)));
   }
   if (c.rope.scaling != RopeScaling::llama3) return;
-  if (!family.is_llama)
+  if (!family.is_llama && !family.llama3_rope)
     fail_input(
-        fmt::format("a {} with RoPE scaled as Llama 3 does cannot be exported to GGUF: llama.cpp has that for Llama "
-                    "alone",
+        fmt::format("a {} with RoPE scaled as Llama 3 does cannot be exported to GGUF: llama.cpp has that for other "
+                    "architectures",
                     c.architecture));
   tensors.push_back(of_values("rope_freqs.weight", factors_of_llama3(c)));
 }

@@ -18,7 +18,7 @@ const char* scaling_name(RopeScaling scaling) {
 
 ordered_json rope_json(const RopeConfig& rope) {
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
-               attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
+               attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth] = rope;
   return {{"rope_type", scaling_name(scaling)},
           {"rope_theta", theta},
           {"factor", factor},
@@ -31,7 +31,9 @@ ordered_json rope_json(const RopeConfig& rope) {
           {"truncate", truncate},
           {"rotary_dim", rotary_dim},
           {"short_factor", short_factor},
-          {"long_factor", long_factor}};
+          {"long_factor", long_factor},
+          {"pairs", pairs},
+          {"query_growth", query_growth}};
 }
 
 const char* activation_name(Activation activation) {
@@ -102,10 +104,10 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Every bound name must then be used below, or be discarded with the reason.
   const auto& [architecture, part_of, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps,
                norm_offset, init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate, activation,
-               embedding_scale, attention_scale, branch_scale, logits_scale, rope, window_rope, window, sinks,
-               delta_net, latent, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
+               embedding_scale, attention_scale, branch_scale, logits_scale, logits_cap, rope, window_rope, window,
+               no_rope, sinks, delta_net, latent, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
-               attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
+               attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth] = rope;
   // how the values are stored does not change the model
   static_cast<void>(mxfp4_experts);
   static_cast<void>(fp8_exceptions);
@@ -135,7 +137,9 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"attention_scale", attention_scale, true},
       {"branch_scale", branch_scale, true},
       {"logits_scale", logits_scale, true},
+      {"final_logit_softcapping", logits_cap, true},
       {"sliding_window", window, true},
+      {"no_rope_layers", no_rope, true},
       {"sinks", sinks, true},
       {"delta_net", delta_net_json(delta_net), true},
       {"experts", experts_json(experts), true},
@@ -153,6 +157,8 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"rotary_dim", rotary_dim, true},
       {"rope_scaling.short_factor", short_factor, true},
       {"rope_scaling.long_factor", long_factor, true},
+      {"rope_pairs", pairs, true},
+      {"query_growth", query_growth, true},
       {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : ordered_json(), true},
   };
   if (latent.kv_rank > 0) fields.push_back({"latent_attention", latent_json(latent), true});

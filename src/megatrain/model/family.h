@@ -18,13 +18,14 @@
 
 namespace megatrain {
 
-// The default kind of a layer: its mixer, the window of attention, and whether it has experts.
+// The default kind of a layer: its mixer, the window of attention, and whether it has RoPE and experts.
 std::string attention_kind(const ModelConfig& config, int64_t layer);
 
 // How llama.cpp represents a family in GGUF files. gguf/ writes the keys and tensors that all families have.
 struct LlamaCpp {
   std::string name;          // of its architecture
   bool is_llama = false;     // it uses Llama's: q and k rows in pairs, Llama 3's RoPE, no key for experts' width
+  bool llama3_rope = false;  // it has Llama 3's RoPE although it is not Llama's
   bool has_windows = false;  // it supports sliding windows
   // How this model differs from what llama.cpp computes, as words that follow "a NAME": "with attention_bias". Empty:
   // not at all.

@@ -44,6 +44,7 @@ Head::Head(const ModelConfig& config, const ModelShape& shape, LayerLayout recor
       token_rows_(find_token_rows(token_rows, config.tied ? kEmbeddingModule : kHeadModule)),
       trained_rows_(Linear(token_rows_.weight).times(config.logits_scale)),
       tied_(config.tied),
+      cap_(static_cast<float>(config.logits_cap)),
       dtype_(shape.dtype),
       tokens_(shape.tokens),
       chunk_(shape.head_chunk > 0 ? std::min(shape.head_chunk, shape.tokens) : shape.tokens) {}
@@ -111,7 +112,8 @@ void Head::run(Ops& ops, Stream& stream, const Backward& a, bool backward) const
                                .loss = losses.loss + begin,
                                .correct = losses.correct + begin,
                                .backward = backward,
-                               .token_scales = losses.token_scales ? losses.token_scales + begin : nullptr});
+                               .token_scales = losses.token_scales ? losses.token_scales + begin : nullptr,
+                               .cap = cap_});
     if (!backward) continue;
     if (token_rows_.any()) {  // the table's own rows have no part in the loss
       columns.take = true;
@@ -156,13 +158,15 @@ void Head::decode_norm(Ops& ops, Stream& stream, const DecodeNorm& a) const {
 }
 
 void Head::decode_logits(Ops& ops, Stream& stream, const Logits& a) const {
-  table_.rows_at_start(a.count).forward({ops, stream, a.table}, carve_decode(a.workspace, a.rows).normed, {},
-                                        a.logits.slice_cols(a.begin, a.count));
+  const View logits = a.logits.slice_cols(a.begin, a.count);
+  table_.rows_at_start(a.count).forward({ops, stream, a.table}, carve_decode(a.workspace, a.rows).normed, {}, logits);
+  if (cap_ > 0) ops.cap_logits(stream, {.logits = logits, .cap = cap_});
 }
 
 void Head::decode_token_rows(Ops& ops, Stream& stream, const TokenLogits& a) const {
   const DecodeWork w = carve_decode(a.workspace, a.rows);
   trained_rows_.forward({ops, stream, a.weights}, w.normed, {}, w.columns);
+  if (cap_ > 0) ops.cap_logits(stream, {.logits = w.columns, .cap = cap_});
   ops.move_columns(stream, {.wide = a.logits, .columns = a.ids, .narrow = w.columns});
 }
 

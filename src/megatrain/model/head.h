@@ -84,6 +84,7 @@ class Head final : public Phase {
   TokenRows token_rows_;
   Linear trained_rows_;  // absent if there are none
   bool tied_;
+  float cap_;  // CrossEntropy::cap
   DType dtype_;
   int64_t tokens_, chunk_;
 };

@@ -265,6 +265,10 @@ std::vector<std::string> passed_over_fields(const json& config, const std::strin
       notes.push_back(fmt::format("{}: field '{}' is unknown to megatrain; it is null and is not used", where, key));
     }
   }
+  for (const char* key : {"attention_dropout", "residual_dropout"}) {
+    if (config.contains(key) && config.at(key).is_number() && config.at(key) != 0)
+      notes.push_back(fmt::format("{}: '{}' is {}; megatrain trains without it", where, key, config.at(key).dump()));
+  }
   for (const std::string& id : ids_of_no_token(config))
     notes.push_back(
         fmt::format("{}: 'eos_token_id' is {}, not a token id below vocab_size ({}); it is ignored as a stop token",

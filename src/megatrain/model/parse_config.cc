@@ -1,7 +1,7 @@
 #include "megatrain/model/parse_config.h"
 
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,30 +13,12 @@
 #include "megatrain/model/fp8_tensors.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/multimodal.h"
+#include "megatrain/model/refused_classes.h"
 #include "megatrain/model/rope_config.h"
 
 namespace megatrain {
 
 namespace {
-
-// Architectures with experts that are not supported, and why.
-const std::map<std::string, std::string> kRefused = {
-    {"DbrxForCausalLM", "its experts have no gate and its norms are layer norms"},
-    {"DeepseekV2ForCausalLM", "its attention is latent (MLA)"},
-    {"DeepseekV32ForCausalLM", "its attention is latent (MLA) and sparse"},
-    {"Ernie4_5_MoeForCausalLM", "it has shared experts (used by every token)"},
-    {"GlmMoeDsaForCausalLM", "its attention is latent (MLA) and sparse"},
-    {"GraniteMoeForCausalLM", "it multiplies residuals and logits"},
-    {"JambaForCausalLM", "it has state space layers"},
-    {"KimiK2ForCausalLM", "its attention is latent (MLA)"},
-    {"Llama4ForCausalLM", "it has shared experts (used by every token) and layers without RoPE"},
-    {"Llama4ForConditionalGeneration", "it has shared experts (used by every token) and layers without RoPE"},
-    {"MiniMaxForCausalLM", "most of its layers use linear attention"},
-    {"MiniMaxM2ForCausalLM", "it has a sigmoid router with a bias"},
-    {"OlmoeForCausalLM", "its norms of queries and keys span all heads"},
-    {"PhimoeForCausalLM", "its router is SparseMixer"},
-    {"Qwen3NextForCausalLM", "most of its layers use linear attention"},
-};
 
 // transformers selects the model by model_type and ignores architectures, so both must agree.
 const Family& find_family(const ConfigReader& r) {
@@ -60,9 +42,10 @@ const Family& find_family(const ConfigReader& r) {
   const auto found = std::find_if(families().begin(), families().end(),
                                   [&](const Family& family) { return family.architecture == name; });
   if (found == families().end()) {
-    const auto refused = kRefused.find(name);
-    fail_input(fmt::format("{}: architecture '{}' is not supported{}; supported are {}", r.where(), name,
-                           refused == kRefused.end() ? "" : ": " + refused->second, fmt::join(names, ", ")));
+    const std::optional<RefusedClass> refused = refused_class(name);
+    const std::string why = refused ? fmt::format(": {}; nearest: {}", refused->reason, refused->nearest) : "";
+    fail_input(fmt::format("{}: architecture '{}' is not supported{}; supported are {}", r.where(), name, why,
+                           fmt::join(names, ", ")));
   }
   if (!type.empty() && type != found->model_type) {
     fail_input(

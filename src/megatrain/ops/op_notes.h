@@ -64,6 +64,7 @@ class OpNotes final : public Ops {
   void embedding_forward(Stream&, const EmbeddingForward&) override {}
   void embedding_backward(Stream&, const EmbeddingBackward&) override {}
   void move_columns(Stream&, const MoveColumns&) override {}
+  void cap_logits(Stream&, const CapLogits&) override {}
   void balance_slopes(Stream&, const BalanceSlopes&) override {}
   void finish_gradient(Stream&, const FinishGradient&) override {}
   void sum_losses(Stream&, const SumLosses&) override {}

@@ -114,6 +114,7 @@ class Ops {
   virtual void count_experts(Stream&, const CountExperts&) = 0;
   virtual void balance_slopes(Stream&, const BalanceSlopes&) = 0;
   virtual void cross_entropy(Stream&, const CrossEntropy&) = 0;
+  virtual void cap_logits(Stream&, const CapLogits&) = 0;
   virtual void finish_gradient(Stream&, const FinishGradient&) = 0;
   virtual void sum_losses(Stream&, const SumLosses&) = 0;
   virtual void clip_factor(Stream&, const ClipFactor&) = 0;

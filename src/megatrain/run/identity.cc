@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -37,6 +38,18 @@ constexpr const char* kBase = "base";          // with adapters, the fingerprint
 constexpr const char* kData = "data";          // the fingerprint of datasets
 constexpr const char* kSums = "sums";          // version of the order in which gradients are summed
 constexpr int64_t kFirstSums = 1;              // assumed for checkpoints without the field
+
+// The only values that fields of the model had before they existed.
+const std::map<std::string, json>& former_values() {
+  static const std::map<std::string, json> values = {{"branch_scale", 1.0},
+                                                     {"logits_scale", 1.0},
+                                                     {"final_logit_softcapping", 0.0},
+                                                     {"no_rope_layers", json::array()},
+                                                     {"rope_pairs", false},
+                                                     {"pairs", false},
+                                                     {"query_growth", 0.0}};
+  return values;
+}
 
 ordered_json settings_json(const TrainConfig& c, const ModelConfig& model) {
   // Binding every member makes this fail to compile when the optimizer gains a setting.
@@ -216,11 +229,11 @@ class Comparison {
   void compare_fields(const std::string& group, const std::string& of, const json& before, const ordered_json& now,
                       bool refused) {
     for (const auto& [field, value] : now.items()) {
+      const auto former = former_values().find(field);
       if (before.contains(field)) {
         compare_field(group, of + field, before.at(field), value, refused);
-      } else if (group == kModel &&
-                 (field == "branch_scale" || field == "logits_scale")) {  // before it had a name it was always 1
-        compare_field(group, of + field, 1.0, value, refused);
+      } else if (group == kModel && former != former_values().end()) {
+        compare_field(group, of + field, former->second, value, refused);
       } else {
         unknown_.push_back(name_of(group, of + field));
       }
@@ -235,10 +248,12 @@ class Comparison {
     if (before == json(now)) return;
     if (now.is_object() && (group == kModel || group == kExported)) {
       if (before.is_object()) return compare_fields(group, field + ".", before, now, refused);
-      if (before.is_array() && before.size() == now.size()) {  // written before the members had names
+      if (before.is_array() && before.size() <= now.size()) {  // written before the members had names
         size_t i = 0;
-        for (const auto& [member, value] : now.items())
+        for (const auto& [member, value] : now.items()) {
+          if (i == before.size()) break;  // newer members
           compare_field(group, field + "." + member, before.at(i++), value, refused);
+        }
         return;
       }
     }

@@ -8,8 +8,8 @@ struct BlockOperand {
     input_norm,    // (H) before the mixers
     qkv,           // (q + 2 kv, H)
     qkv_bias,      // (q + 2 kv)
-    q_norm,        // (head_dim)
-    k_norm,        // (head_dim)
+    q_norm,        // (head_dim) or (q)
+    k_norm,        // (head_dim) or (kv)
     o,             // (H, q)
     o_bias,        // (H)
     post_norm,     // (H) before the channels

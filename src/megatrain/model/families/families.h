@@ -5,15 +5,22 @@
 
 namespace megatrain {
 
+Family exaone4_family();
+Family gemma2_family();
 Family gemma3_family();
+Family glm_family();
+Family glm4_family();
 Family glm4_moe_family();
 Family glm4_moe_lite_family();
 Family deepseek_v3_family();
 Family gpt_oss_family();
 Family granite_family();
 Family llama_family();
+Family ministral3_family();
 Family mistral_family();
 Family mixtral_family();
+Family olmo2_family();
+Family olmo3_family();
 Family phi3_family();
 Family qwen2_family();
 Family qwen2_moe_family();
@@ -21,5 +28,7 @@ Family qwen3_5_family();
 Family qwen3_5_moe_family();
 Family qwen3_family();
 Family qwen3_moe_family();
+Family seed_oss_family();
+Family smollm3_family();
 
 }  // namespace megatrain

@@ -60,8 +60,13 @@ Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, 
   ensure(std::ranges::count_if(mixers_, [](const auto& mixer) { return mixer->shared_width() > 0; }) < 2 &&
              std::ranges::count_if(mixers_, [](const auto& mixer) { return mixer->reads_shared().has_value(); }) < 2,
          "one mixer of a block shares, and one reads");
-  ensure((mixers_.empty() || mixer_norm_.exists()) && (channels_.empty() || channel_norm_.exists()),
-         "each branch has its norm");
+  const auto normed = [](bool empty, const Norm& before, const Norm& behind) {
+    return empty || before.exists() || behind.exists();
+  };
+  ensure(normed(mixers_.empty(), mixer_norm_, behind_mixers_) &&
+             normed(channels_.empty(), channel_norm_, behind_channels_),
+         "each branch has a norm");
+  ensure(!channels_take_all_ || channel_norm_.exists(), "channels that take all tokens read a norm's output");
   ensure(channel_records_ == 0 || channels_.back()->own_records() == channel_records_,
          "a channel with records of its own is the last of its block");
   ensure(channel_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
@@ -196,8 +201,10 @@ Block::Work Block::carve(const Level& level, const Space& space) const {
   const auto rows = [&](Own own, bool whole) { return space.chunked(own, s_.dtype, s_.hidden, whole); };
   const bool all = channels_take_all_;
   if (!mixers_.empty()) {
-    w.normed = rows(everything, false);
-    w.inv_rms = space.at(everything).array<float>(s_.tokens);
+    if (mixer_norm_.exists()) {
+      w.normed = rows(everything, false);
+      w.inv_rms = space.at(everything).array<float>(s_.tokens);
+    }
     for (size_t i = 0; i < mixers_.size(); ++i) w.mixers.push_back(mixers_[i]->carve(space.with(level.mixers[i])));
     if (behind_mixers_.exists()) {
       w.mixed = rows(residual, all);
@@ -210,8 +217,10 @@ Block::Work Block::carve(const Level& level, const Space& space) const {
   w.grad_normed = space.work.view(s_.dtype, s_.chunk, s_.hidden);
   w.adapters = carve_adapters(space.work, channels_take_all_ ? s_.tokens : s_.chunk);
   if (!channels_.empty()) {
-    w.channel_normed = rows(everything, all);
-    w.channel_inv_rms = space.chunked(everything, DType::f32, 1, all);
+    if (channel_norm_.exists()) {
+      w.channel_normed = rows(everything, all);
+      w.channel_inv_rms = space.chunked(everything, DType::f32, 1, all);
+    }
     if (behind_channels_.exists()) {
       w.channeled = rows(channeled, all);
       w.behind_inv_rms = space.chunked(everything, DType::f32, 1, all);
@@ -368,8 +377,9 @@ View Block::h_of(const Pass& p, const TokenRange& range, const View& y) const {
 void Block::mix(const Pass& p, bool run_mix) const {
   if (mixers_.empty()) return;
   for (const TokenRange& range : s_.ranges()) {
-    const View normed = p.work.normed.at(range);
-    mixer_norm_.forward(p.at, p.x.slice_rows(range.begin, range.count), normed, p.work.inv_rms + range.begin);
+    const View x = p.x.slice_rows(range.begin, range.count);
+    const View normed = mixer_norm_.exists() ? p.work.normed.at(range) : x;
+    if (mixer_norm_.exists()) mixer_norm_.forward(p.at, x, normed, p.work.inv_rms + range.begin);
     for (size_t i = 0; i < mixers_.size(); ++i) mixers_[i]->in(p.at.at(range), p.mixer(i), range, normed);
   }
   for (size_t i = 0; run_mix && i < mixers_.size(); ++i) mixers_[i]->mix(p.at, p.mixer(i));
@@ -387,13 +397,14 @@ void Block::sum_mixers(const Pass& p, const TokenRange& range, const View& h) co
 
 // From h to y. With several parts, the last part completes y.
 void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, bool repeated) const {
-  const View h = h_of(p, range, y), normed = p.work.channel_normed.at(range);
+  const View h = h_of(p, range, y), normed = channel_norm_.exists() ? p.work.channel_normed.at(range) : h;
   const View part = in_parts() ? p.work.before_last : y.slice_rows(range.begin, range.count);
   const bool behind = behind_channels_.exists();
   const View sum = behind ? p.work.channeled.at(range) : part;
   bool reads = !repeated;
   for (size_t i = 0; i < channels_.size(); ++i) reads = reads || channels_[i]->reads_input_again(p.level.channels[i]);
-  if (reads) channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
+  if (reads && channel_norm_.exists())
+    channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
   for (size_t i = 0; i < channels_.size(); ++i)
     channels_[i]->forward(p.at.at(range), p.channel(i, range), normed,
                           i > 0    ? sum
@@ -432,9 +443,9 @@ void Block::recompute_mixers(const Pass& p) const {
 }
 
 void Block::recompute_channels(const Pass& p, const TokenRange& range) const {
-  const View normed = p.work.channel_normed.at(range);
-  if (p.level.own < everything)
-    channel_norm_.forward(p.at, h_of(p, range, {}), normed, p.work.channel_inv_rms.at(range).as<float>());
+  const View h = h_of(p, range, {}), normed = channel_norm_.exists() ? p.work.channel_normed.at(range) : h;
+  if (p.level.own < everything && channel_norm_.exists())
+    channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
   for (size_t i = 0; i < channels_.size(); ++i) channels_[i]->recompute(p.at.at(range), p.channel(i, range), normed);
 }
 
@@ -491,18 +502,25 @@ View Block::behind_channels_backward(const Pass& p, const TokenRange& range, con
 void Block::channels_backward(const Pass& p, const TokenRange& range, const Backward& a) const {
   const Binding at = p.at.at(range);
   const bool behind = behind_channels_.exists();
-  const View grad_y = a.grad_y.slice_rows(range.begin, range.count), normed = p.work.channel_normed.at(range);
-  const View grad_normed = p.work.channel_grad_normed.slice_rows(0, range.count);
+  const bool before = channel_norm_.exists();
+  const View grad_y = a.grad_y.slice_rows(range.begin, range.count), h = h_of(p, range, {});
+  const View grad_h = a.grad_x.slice_rows(range.begin, range.count);
+  const View normed = before ? p.work.channel_normed.at(range) : h;
+  const View grad_normed = before ? p.work.channel_grad_normed.slice_rows(0, range.count) : grad_h;
   const View grad = behind ? behind_channels_backward(p, range, grad_y) : grad_y;
   const bool output_made = behind && p.level.own < channeled;
+  if (!before && grad_h.data != grad_y.data)  // then `grad` is a buffer of its own, and the channels add to dL/dy
+    at.stream.copy(grad_h.data, grad_y.data, static_cast<size_t>(grad_y.bytes()));
   // The last channel is the first, since its own parts have written their share of grad_normed.
   for (size_t i = channels_.size(); i-- > 0;)
-    channels_[i]->backward(at, p.channel(i, range), normed, grad, grad_normed, output_made, i + 1 < channels_.size());
-  channel_norm_.backward(at, {.x = h_of(p, range, {}),
-                              .inv_rms = p.work.channel_inv_rms.at(range).as<float>(),
-                              .grad_out = grad_normed,
-                              .residual = grad_y,
-                              .grad_x = a.grad_x.slice_rows(range.begin, range.count)});
+    channels_[i]->backward(at, p.channel(i, range), normed, grad, grad_normed, output_made,
+                           i + 1 < channels_.size() || !before);
+  if (before)
+    channel_norm_.backward(at, {.x = h,
+                                .inv_rms = p.work.channel_inv_rms.at(range).as<float>(),
+                                .grad_out = grad_normed,
+                                .residual = grad_y,
+                                .grad_x = grad_h});
 }
 
 // From dL/dh, which is left as it is, to the gradient of the result of mix().
@@ -526,6 +544,10 @@ void Block::mix_backward(const Pass& p, const View& grad_x) const {
   for (const TokenRange& range : s_.ranges()) {
     const Binding at = p.at.at(range);
     const View x = p.x.slice_rows(range.begin, range.count), grad = grad_x.slice_rows(range.begin, range.count);
+    if (!mixer_norm_.exists()) {
+      for (size_t i = 0; i < mixers_.size(); ++i) mixers_[i]->in_backward(at, p.mixer(i), range, x, grad, true);
+      continue;
+    }
     const View normed = p.work.normed.at(range), grad_normed = p.work.grad_normed.slice_rows(0, range.count);
     const bool still_there = !p.level.mixers_whole && range.count == s_.tokens;  // Block::mix() recomputed it
     if (p.level.own < everything && !still_there) mixer_norm_.forward(at, x, normed, p.work.inv_rms + range.begin);
@@ -548,7 +570,7 @@ struct Block::DecodeWork {
 
 Block::DecodeWork Block::carve_decode(Carver& carver, int64_t tokens) const {
   DecodeWork w;
-  w.normed = carver.view(s_.dtype, tokens, s_.hidden);
+  if (mixer_norm_.exists() || channel_norm_.exists()) w.normed = carver.view(s_.dtype, tokens, s_.hidden);
   w.inv_rms = carver.array<float>(tokens);
   if (behind_mixers_.exists() || behind_channels_.exists()) w.sum = carver.view(s_.dtype, tokens, s_.hidden);
   w.adapters = carve_adapters(carver, tokens);
@@ -584,11 +606,11 @@ void Block::decode_mixers(const Binding& at, const Decode& a, const DecodeWork& 
   const View sum = behind ? w.sum : a.y;
   SequenceCache cache = a.cache;
   const std::vector<Binding> own = own_of_mixers(at, a.weights);
-  mixer_norm_.forward(at, a.x, w.normed, w.inv_rms);
+  if (mixer_norm_.exists()) mixer_norm_.forward(at, a.x, w.normed, w.inv_rms);
   for (size_t i = 0; i < mixers_.size(); ++i) {
     mixers_[i]->decode(at, {.work = *w.mixers[i],
                             .own = own[i],
-                            .x = w.normed,
+                            .x = mixer_norm_.exists() ? w.normed : a.x,
                             .residual = i > 0    ? sum
                                         : behind ? View{}
                                                  : a.x,
@@ -606,11 +628,11 @@ void Block::decode_channels(const Binding& at, const Decode& a, const DecodeWork
   const View h = mixers_.empty() ? a.x : a.y;
   const bool behind = behind_channels_.exists();
   const View sum = behind ? w.sum : a.y;
-  channel_norm_.forward(at, h, w.normed, w.inv_rms);
+  if (channel_norm_.exists()) channel_norm_.forward(at, h, w.normed, w.inv_rms);
   for (size_t i = 0; i < channels_.size(); ++i) {
     Channel::Decode decode{
         .work = *w.channels[i],
-        .x = w.normed,
+        .x = channel_norm_.exists() ? w.normed : h,
         .residual = i > 0    ? sum
                     : behind ? View{}
                              : h,

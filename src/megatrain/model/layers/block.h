@@ -3,6 +3,8 @@
 //   h = x + mixers(norm(x))          (mixer.h)       x, h, y: (T, H)
 //   y = h + channels(norm(h))        (channel.h)
 //
+// A branch has a norm before it, a post-norm, or both.
+//
 // The mixers of a branch all read the same input, and their outputs are added in order; likewise the channels. The
 // gradients of that input are added in order of the mixers, and from the last channel to the first. If the record has a
 // post-norm for a branch, it is applied to the branch's output before the sum. A layer with more branches

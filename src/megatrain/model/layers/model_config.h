@@ -31,6 +31,9 @@ struct RopeConfig {
   // longrope: each pair's frequency is divided by its factor. Documents of more tokens than original_max_position use
   // long_factor.
   std::vector<double> short_factor = {}, long_factor = {};
+  bool pairs = false;  // elements 2i and 2i + 1 of a head are a pair, instead of i and i + turning / 2
+  // The query at position p is multiplied by 1 + query_growth ln(1 + floor(p / original_max_position)).
+  double query_growth = 0;
 
   int64_t turning(int64_t head_dim) const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   // Documents of more tokens than this use long_factor; 0: no document does.
@@ -109,9 +112,11 @@ struct ModelConfig {
   double attention_scale = 0;  // multiplies q k^T; 0: 1 / sqrt(head_dim)
   double branch_scale = 1;     // multiplies the outputs of attention and MLP before the residual sum
   double logits_scale = 1;
+  double logits_cap = 0;  // the logits are cap * tanh(logits / cap); 0: none
   RopeConfig rope;
   std::optional<RopeConfig> window_rope;  // of layers with a sliding window; none: same as `rope`
   std::vector<int64_t> window;            // (layers) sliding window, 0: none
+  std::vector<bool> no_rope;              // (layers) the layer does not rotate q and k; empty: all layers do
   bool sinks = false;                     // each head has a learned logit that joins the softmax but has no value
   DeltaNetConfig delta_net;
   LatentConfig latent;
@@ -126,6 +131,7 @@ struct ModelConfig {
   int64_t kv_dim() const { return kv_heads * head_dim; }
   int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
 
+  bool rotates(int64_t layer) const { return no_rope.empty() || !no_rope[static_cast<size_t>(layer)]; }
   int64_t longest_window() const { return *std::max_element(window.begin(), window.end()); }  // 0: no layer has one
 
   // The same model with only these layers.

@@ -10,7 +10,8 @@ int64_t rope_rows(const RopeConfig& rope, int64_t positions) {
 }
 
 int64_t rope_floats(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
-  return rope_rows(rope, positions) * rope.turning(head_dim);  // cos and sin, half of the rotated elements each
+  // cos and sin, half of the rotated elements each
+  return rope_rows(rope, positions) * rope.turning(head_dim) * (rope.query_growth > 0 ? 2 : 1);
 }
 
 std::vector<AngleRun> angle_runs(const Documents& documents, int64_t tokens, int64_t long_above) {
@@ -79,14 +80,22 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, b
 std::vector<float> make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
   const size_t half = static_cast<size_t>(rope.turning(head_dim) / 2),
                rows = static_cast<size_t>(rope_rows(rope, positions));
-  std::vector<float> table(2 * rows * half);
+  const auto growth = [&](size_t position) {
+    return 1 + rope.query_growth * std::log1p(std::floor(static_cast<double>(position) / rope.original_max_position));
+  };
+  std::vector<float> table(static_cast<size_t>(rope_floats(rope, head_dim, positions)));
   for (size_t first = 0; first < rows; first += static_cast<size_t>(positions)) {
     const std::vector<double> frequency = rope_frequencies(rope, head_dim, first > 0);
     for (size_t p = 0; p < static_cast<size_t>(positions); ++p) {
       for (size_t i = 0; i < half; ++i) {
         const double angle = static_cast<double>(p) * frequency[i];
-        table[(first + p) * half + i] = static_cast<float>(std::cos(angle) * rope.attention_factor);
-        table[(rows + first + p) * half + i] = static_cast<float>(std::sin(angle) * rope.attention_factor);
+        const double cos = std::cos(angle) * rope.attention_factor, sin = std::sin(angle) * rope.attention_factor;
+        const size_t at = (first + p) * half + i, cos_and_sin = 2 * rows * half;
+        table[at] = static_cast<float>(cos);
+        table[rows * half + at] = static_cast<float>(sin);
+        if (rope.query_growth == 0) continue;
+        table[cos_and_sin + at] = static_cast<float>(cos * growth(p));
+        table[cos_and_sin + rows * half + at] = static_cast<float>(sin * growth(p));
       }
     }
   }

@@ -22,8 +22,8 @@ std::vector<AngleRun> angle_runs(const Documents& documents, int64_t tokens, int
 
 int64_t rope_floats(const RopeConfig& rope, int64_t head_dim, int64_t positions);
 
-// cos then sin, (rope_rows, turning / 2) each, times the scaling's attention factor. Computed in double and rounded
-// once.
+// cos then sin, (rope_rows, turning / 2) each, times the scaling's attention factor. These are for keys and, with
+// RopeConfig::query_growth, followed by the same for queries, times what grows. Computed in double and rounded once.
 std::vector<float> make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions);
 
 }  // namespace megatrain

@@ -70,6 +70,7 @@ class CpuOps final : public Ops {
   void count_experts(Stream& s, const CountExperts& a) override { run(s, cpu::count_experts, a); }
   void balance_slopes(Stream& s, const BalanceSlopes& a) override { run(s, cpu::balance_slopes, a); }
   void cross_entropy(Stream& s, const CrossEntropy& a) override { run(s, cpu::cross_entropy, a); }
+  void cap_logits(Stream& s, const CapLogits& a) override { run(s, cpu::cap_logits, a); }
   void finish_gradient(Stream& s, const FinishGradient& a) override { run(s, cpu::finish_gradient, a); }
   void sum_losses(Stream& s, const SumLosses& a) override { run(s, cpu::sum_losses, a); }
   void clip_factor(Stream& s, const ClipFactor& a) override { run(s, cpu::clip_factor, a); }

@@ -57,6 +57,7 @@ void combine_rows(const Context& context, const CombineRows& args);
 void count_experts(const Context& context, const CountExperts& args);
 void balance_slopes(const Context& context, const BalanceSlopes& args);
 void cross_entropy(const Context& context, const CrossEntropy& args);
+void cap_logits(const Context& context, const CapLogits& args);
 void finish_gradient(const Context& context, const FinishGradient& args);
 void sum_losses(const Context& context, const SumLosses& args);
 void clip_factor(const Context& context, const ClipFactor& args);

@@ -175,6 +175,7 @@ class CudaOps final : public Ops {
   void balance_slopes(Stream& stream, const BalanceSlopes& args) override { launch(args, native_stream(stream)); }
 
   void cross_entropy(Stream& stream, const CrossEntropy& args) override { launch(args, native_stream(stream)); }
+  void cap_logits(Stream& stream, const CapLogits& args) override { launch(args, native_stream(stream)); }
   void finish_gradient(Stream& stream, const FinishGradient& args) override { launch(args, native_stream(stream)); }
   void sum_losses(Stream& stream, const SumLosses& args) override { launch(args, native_stream(stream)); }
   void clip_factor(Stream& stream, const ClipFactor& args) override { launch(args, native_stream(stream)); }

@@ -78,6 +78,7 @@ void launch(const ScaleColumns& args, cudaStream_t stream);
 
 // cross_entropy.cu
 void launch(const CrossEntropy& args, cudaStream_t stream);
+void launch(const CapLogits& args, cudaStream_t stream);
 
 // gradient.cu
 void launch(const FinishGradient& args, cudaStream_t stream);

@@ -43,6 +43,7 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
       .dtype = shape.dtype,
       .tokens = shape.tokens,
       .positions = shape.positions,
+      .rotates = config.rotates(layer),
       .rope = local ? *config.window_rope : config.rope,
       .rope_at = local ? rope_floats(config.rope, config.head_dim, shape.positions) : 0,
       .gate = config.attention_gate};
@@ -135,31 +136,38 @@ struct Attention::Turn {
   const float* tables;
 };
 
-void Attention::rope(const Binding& at, const View& x, int64_t heads, const Turn& turn, bool backward) const {
-  const int64_t turning = s_.rope.turning(s_.head_dim), half = turning / 2;
+// Without a gate, q and k are adjacent columns.
+void Attention::rope(const Binding& at, const Qkv& qk, const Turn& turn, bool backward) const {
+  if (!s_.rotates) return;
+  const int64_t half = s_.rope.turning(s_.head_dim) / 2, cos_and_sin = 2 * rope_rows(s_.rope, s_.positions) * half;
   for (const AngleRun& run : turn.runs) {
     const float* cos = turn.tables + s_.rope_at + (run.in_long ? s_.positions * half : 0);
-    at.ops.rope(at.stream, {.x = x.slice_rows(run.begin, run.count),
-                            .heads = heads,
-                            .head_dim = s_.head_dim,
-                            .rotary_dim = turning,
-                            .positions = turn.angles + run.begin,
-                            .cos = cos,
-                            .sin = cos + rope_rows(s_.rope, s_.positions) * half,
-                            .backward = backward});
+    const int32_t* angles = turn.angles + run.begin;
+    const View q = qk.q.slice_rows(run.begin, run.count), k = qk.k.slice_rows(run.begin, run.count);
+    if (s_.gate || s_.rope.query_growth > 0) {
+      rotate(at, q, angles, cos + (s_.rope.query_growth > 0 ? cos_and_sin : 0), backward);
+      rotate(at, k, angles, cos, backward);
+    } else {
+      View both = q;
+      both.cols += k.cols;
+      rotate(at, both, angles, cos, backward);
+    }
   }
 }
 
-// Without a gate, q and k are adjacent columns.
-void Attention::rope(const Binding& at, const Qkv& qk, const Turn& turn, bool backward) const {
-  if (s_.gate) {
-    rope(at, qk.q, s_.heads, turn, backward);
-    rope(at, qk.k, s_.kv_heads, turn, backward);
-    return;
-  }
-  View both = qk.q;
-  both.cols += qk.k.cols;
-  rope(at, both, s_.heads + s_.kv_heads, turn, backward);
+// `heads`: (T, n * head_dim). The table of sin lies behind that of cos.
+void Attention::rotate(const Binding& at, const View& heads, const int32_t* angles, const float* cos,
+                       bool backward) const {
+  const int64_t turning = s_.rope.turning(s_.head_dim);
+  at.ops.rope(at.stream, {.x = heads,
+                          .heads = heads.cols / s_.head_dim,
+                          .head_dim = s_.head_dim,
+                          .rotary_dim = turning,
+                          .pairs = s_.rope.pairs,
+                          .positions = angles,
+                          .cos = cos,
+                          .sin = cos + rope_rows(s_.rope, s_.positions) * turning / 2,
+                          .backward = backward});
 }
 
 struct Attention::Project {

@@ -8,6 +8,7 @@
 //   q, gate = gated_q(x)                  gate: (T, heads * head_dim)
 //   y = residual + out_scale o(attention(q, k, v) * sigmoid(gate))
 //
+// A q/k norm is over each head or over all heads, as the size of its weight says.
 // The record's layout decides which of the optional operands exist: biases, q/k norm, sinks. Gradients of frozen
 // tensors are not computed.
 #pragma once
@@ -33,6 +34,7 @@ struct AttentionSizes {
   DType dtype;
   int64_t tokens;     // T of a micro-batch
   int64_t positions;  // positions in the rotary tables
+  bool rotates;       // false: the layer has no RoPE
   RopeConfig rope;
   int64_t rope_at;    // offset of its table within the tables, in floats
   bool gate = false;  // each output is multiplied by the sigmoid of a gate, which q_proj computes beside the query
@@ -79,7 +81,7 @@ class Attention final : public Mixer {
   View gates(const View& rows) const;
   Qkv project(const Binding& at, const Project& args) const;
   void rope(const Binding& at, const Qkv& qk, const Turn& args, bool backward) const;
-  void rope(const Binding& at, const View& x, int64_t heads, const Turn& args, bool backward) const;
+  void rotate(const Binding& at, const View& heads, const int32_t* angles, const float* cos, bool backward) const;
   View gated(const Binding& at, const Work& work, const TokenRange& range) const;
   Turn turn_of(const Call& call, const TokenRange& range) const;
   std::vector<AngleRun> runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const;

@@ -1,0 +1,89 @@
+// Gemma 2 without its cap of attention's logits: Gemma 3's norms and windows, one RoPE, and a cap of the final logits.
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "megatrain/base/error.h"
+#include "megatrain/model/dense_family.h"
+#include "megatrain/model/families/families.h"
+#include "megatrain/model/rope_config.h"
+#include "megatrain/tensor/block_operand.h"
+
+namespace megatrain {
+
+namespace {
+
+using nlohmann::json;
+
+void read_gemma2_caps(const ConfigReader& r, ModelConfig& c) {
+  constexpr const char* kAttention = "attn_logit_softcapping";
+  if (!r.object().contains(kAttention) || r.has(kAttention))
+    fail_input(fmt::format(
+        "{}: '{}' is {}; attention with a cap on its logits is not supported, and training without it would "
+        "change the maths; Gemma 3 has none",
+        r.where(), kAttention, r.has(kAttention) ? r.at(kAttention).dump() : "missing, which means 50"));
+  constexpr const char* kFinal = "final_logit_softcapping";
+  const bool none = r.object().contains(kFinal) && !r.has(kFinal);
+  c.logits_cap = none ? 0 : r.positive_number(kFinal, 30);
+}
+
+void read_gemma2(const ConfigReader& r, ModelConfig& c) {
+  read_sizes(r, {.kv_heads = 4, .null_kv_heads = false, .head_dim = 256, .max_position = 8192}, c);
+  if (c.hidden % c.heads != 0)
+    fail_input(fmt::format("{}: hidden_size {} is not divisible by num_attention_heads {}, which transformers refuses",
+                           r.where(), c.hidden, c.heads));
+  c.tied = r.boolean("tie_word_embeddings", true);
+  if (!r.object().contains("pad_token_id")) c.pad_id = 0;  // transformers' default
+  for (const char* key : {"hidden_activation", "hidden_act"}) must_be(r, key, "gelu_pytorch_tanh", c.architecture);
+  for (const char* key : {"attention_bias", "mlp_bias", "use_bidirectional_attention"})
+    must_be(r, key, false, c.architecture);
+  for (const char* key : {"use_sliding_window", "max_window_layers"}) must_be(r, key, nullptr, c.architecture);
+  read_gemma2_caps(r, c);
+  c.norm_offset = 1;
+  c.activation = Activation::gelu_tanh;
+  c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
+  c.attention_scale = 1 / std::sqrt(r.positive_number("query_pre_attn_scalar", 256));
+  c.rope = parse_rope(r, c.max_position);
+  const bool none = r.object().contains("sliding_window") && !r.has("sliding_window");
+  const int64_t window = r.positive("sliding_window", 4096);
+  const std::optional<std::vector<bool>> types = read_layer_types(r, c.layers);
+  for (int64_t l = 0; l < c.layers; ++l) {
+    const bool local = types ? (*types)[static_cast<size_t>(l)] : l % 2 == 0;
+    if (local && none)
+      fail_input(r.where() + ": 'sliding_window' is null, but some layers are local; give its size in tokens");
+    c.window.push_back(local ? window : 0);
+  }
+}
+
+std::vector<std::vector<TensorSpec>> gemma2_tensors(const ModelConfig& c, int64_t layer) {
+  std::vector<TensorSpec> tensors = dense_tensors(c, layer).front();
+  using At = BlockOperand;
+  for (TensorSpec& tensor : tensors) {
+    if (tensor.operand == At::post_norm) tensor.operand = At::o_norm;
+  }
+  const auto add = [&](int operand, const char* name) {
+    tensors.push_back({.name = fmt::format("model.layers.{}.{}.weight", layer, name),
+                       .rows = 1,
+                       .cols = c.hidden,
+                       .role = TensorRole::norm,
+                       .operand = operand});
+  };
+  add(At::post_norm, "pre_feedforward_layernorm");
+  add(At::down_norm, "post_feedforward_layernorm");
+  return {std::move(tensors)};
+}
+
+}  // namespace
+
+// llama.cpp always caps attention's logits.
+Family gemma2_family() {
+  return {.architecture = "Gemma2ForCausalLM",
+          .model_type = "gemma2",
+          .fields = {"hidden_activation", "hidden_act", "query_pre_attn_scalar", "attn_logit_softcapping",
+                     "final_logit_softcapping", "use_bidirectional_attention"},
+          .read = read_gemma2,
+          .tensors = gemma2_tensors,
+          .phases = dense_phases};
+}
+
+}  // namespace megatrain
