@@ -24,6 +24,7 @@
 #include "megatrain/ops/gradient.h"
 #include "megatrain/ops/heads.h"
 #include "megatrain/ops/linear.h"
+#include "megatrain/ops/output_gate.h"
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
 #include "megatrain/ops/short_conv.h"
