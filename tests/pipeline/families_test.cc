@@ -7,6 +7,7 @@
 #include "megatrain/plan/plan_json.h"
 #include "megatrain/plan/random_plan.h"
 #include "tests/pipeline/tiny.h"
+#include "tests/support/places.h"
 
 namespace megatrain::tiny {
 

@@ -12,6 +12,7 @@
 #include "megatrain/model/parse_config.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/io/json.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/model.h"
 #include "megatrain/plan/planner.h"
@@ -64,7 +65,7 @@ struct Shape {
 };
 
 inline ModelConfig model_config(const Shape& shape) {
-  if (!shape.config_file.empty()) return parse_model_config(read_json(shape.config_file), shape.config_file);
+  if (!shape.config_file.empty()) return parse_model_config(read_json_file(shape.config_file), shape.config_file);
   nlohmann::json config = {{"architectures", {"Qwen3ForCausalLM"}},
                            {"vocab_size", shape.vocab},
                            {"hidden_size", shape.hidden},
