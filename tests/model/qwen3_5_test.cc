@@ -85,7 +85,7 @@ TEST(Qwen3_5, RefusesWhatWouldChangeTheMaths) {
   expect_error(ExitCode::bad_input, {"layer_types[0]", "sliding_attention"}, [] {
     read({{"layer_types", std::vector<std::string>(8, "sliding_attention")}});
   });
-  expect_error(ExitCode::bad_input, {"linear_num_key_heads"}, [] {
+  expect_error(ExitCode::bad_input, {"linear_key_head_dim", "does not know this field"}, [] {
     nlohmann::json config = qwen3_5();
     config["architectures"] = {"Qwen3ForCausalLM"};
     config["model_type"] = "qwen3";

@@ -52,7 +52,6 @@ std::unique_ptr<Mixer::Work> DeltaNet::carve(const Space& space) const {
   w->g = space.work.view(DType::f32, tokens_, c_.value_heads);
   w->beta = space.work.view(DType::f32, tokens_, c_.value_heads);
   w->normed = space.work.view(dtype_, space.chunk, value_width());
-  if (!space.backward) return w;
   w->grad_normed = space.work.view(dtype_, space.chunk, value_width());
   w->grad_mixed = space.work.view(dtype_, tokens_, value_width());
   w->grad_g = space.work.view(DType::f32, tokens_, c_.value_heads);
