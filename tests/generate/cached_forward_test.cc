@@ -107,6 +107,9 @@ std::vector<float> training_logits(TinyModel& model, const Model& built, const s
                                       .residual = {},
                                       .out = matrix(logits.data(), DType::f32, tokens, c.vocab),
                                       .scale = static_cast<float>(c.logits_scale)});
+  if (c.logits_cap > 0)
+    model.ops->cap_logits(*stream, {.logits = matrix(logits.data(), DType::f32, tokens, c.vocab),
+                                    .cap = static_cast<float>(c.logits_cap)});
   stream->synchronize();
   return logits;
 }

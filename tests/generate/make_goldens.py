@@ -24,7 +24,7 @@ NAMES = ["llama_bias", "llama_head64", "llama_linear", "llama_llama3", "llama_mh
          "mistral_packed", "mistral_window", "qwen2_tied", "qwen2_window", "qwen2_yarn", "qwen3_norm", "qwen3_window",
          "qwen3_yarn", "phi3_window", "phi3_long", "phi3_packed", "gemma3_local", "gemma3_scaled",
          "qwen3_moe", "qwen3_moe_dense", "mixtral", "gpt_oss", "granite_tied", "granite_packed",
-         "qwen3_moe_fp8"]
+         "qwen3_moe_fp8", "gemma4_values", "gemma4_moe"]
 PROMPT_TOKENS = [1, 5, 17, 40]
 NEW_TOKENS = 48
 MARGIN = 1e-4

@@ -13,6 +13,7 @@
 #include "tests/ops/dropout_check.h"
 #include "tests/ops/expert_layer.h"
 #include "tests/ops/run_cases.h"
+#include "tests/ops/scale_check.h"
 #include "tests/ops/unpack_check.h"
 
 namespace megatrain::testing {
@@ -75,6 +76,11 @@ TEST(CudaOps, DropoutDropsWhatTheKeyNames) {
 TEST(CudaOps, ColumnsAreMovedAndLeaveZeros) {
   CudaFixture cuda;
   for (const ColumnsCase& c : columns_cases()) expect_columns_moved(*cuda.device, *cuda.ops, *cuda.stream, c);
+}
+
+TEST(CudaOps, LearnedFactorsMultiplyAndHaveTheirGradients) {
+  CudaFixture cuda;
+  check_scales(cuda.harness);
 }
 
 TEST(CudaOps, EveryCaseAgreesWithTheCpu) {
@@ -234,7 +240,8 @@ TEST(CudaOps, ReservedScratchHoldsEveryTilingByDocuments) {
   AttentionShape shape = shape_of(c);
   shape.tokens = kTokens;
   cuda.ops->reserve({.dtype = DType::bf16,
-                     .attention = shape,
+                     .tokens = kTokens,
+                     .attention = {shape},
                      .hidden = c.heads * c.head_dim,
                      .ff = c.heads * c.head_dim,
                      .max_documents = kTokens,

@@ -78,7 +78,7 @@ COMMON = {"hidden_act": "silu", "initializer_range": 0.02, "use_cache": True, "a
 ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
                 "mistral": "MistralForCausalLM", "gemma3_text": "Gemma3ForCausalLM", "phi3": "Phi3ForCausalLM",
                 "qwen3_moe": "Qwen3MoeForCausalLM", "mixtral": "MixtralForCausalLM", "gpt_oss": "GptOssForCausalLM",
-                "granite": "GraniteForCausalLM"}
+                "granite": "GraniteForCausalLM", "gemma4_text": "Gemma4ForCausalLM"}
 
 
 def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
@@ -179,6 +179,34 @@ CASES = [
                rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
          seq_len=44, batch=8, stored="float32", documents=True, labels=True, saved_config=True, clip=1.2),
+    Case("gemma4_keys", "Gemma 4 31B: values made of keys, one global head of another size, capped logits, GQA 2",
+         "gemma4_text",
+         shape(24, 4, 2, 32, 48, tied=None, head_dim=8, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=7,
+               layer_types=["sliding_attention", "full_attention"], final_logit_softcapping=4.0,
+               hidden_size_per_layer_input=0, num_kv_shared_layers=0, enable_moe_block=False, num_experts=None,
+               use_bidirectional_attention="vision", use_double_wide_mlp=False, attention_bias=False,
+               rope_parameters={"full_attention": {"rope_type": "proportional", "rope_theta": 1000.0,
+                                                   "partial_rotary_factor": 0.25},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
+         seq_len=40, batch=8, clip=1.05),
+    Case("gemma4_values", "Gemma 4: values of their own, GQA 4 and 2, RoPE of three quarters over 2, packed, label mask",
+         "gemma4_text",
+         shape(20, 4, 1, 28, 40, tied=False, head_dim=10, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=14, sliding_window=5, hidden_size_per_layer_input=0,
+               layer_types=["sliding_attention", "full_attention"],
+               rope_parameters={"full_attention": {"rope_type": "proportional", "rope_theta": 100.0, "factor": 2.0,
+                                                   "partial_rotary_factor": 0.7},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
+         seq_len=36, batch=14, stored="float32", documents=True, labels=True, saved_config=True, clip=1.1),
+    Case("gemma4_moe", "Gemma 4 26B-A4B: top 2 of 6 experts beside an MLP, values made of keys, capped logits, packed",
+         "gemma4_text",
+         shape(24, 4, 2, 16, 48, tied=True, head_dim=6, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=12, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=6,
+               layer_types=["sliding_attention", "full_attention"], final_logit_softcapping=6.0,
+               hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=6, top_k_experts=2,
+               moe_intermediate_size=8),
+         seq_len=40, batch=8, documents=True, clip=1.2),
     Case("phi3_window", "Phi-3: fused qkv and gate_up, sliding window in every layer, every head its own key", "phi3",
          shape(32, 4, 4, 48, 64, eps=1e-5, rope_theta=10000.0, rope_scaling=None, sliding_window=9,
                original_max_position_embeddings=128, embd_pdrop=0.0, resid_pdrop=0.0, pad_token_id=63),
@@ -321,6 +349,8 @@ def write_config(case, directory):
 def draw_weight(name, tensor_shape, case, config, rng):
     """Large enough that attention is far from uniform and no gradient vanishes."""
     noise = rng.standard_normal(tensor_shape)
+    if case.family == "gemma4_text":
+        return draw_gemma4_weight(name, noise, config, rng)
     if case.family in EXPERT_FAMILIES:
         return draw_expert_weight(name, noise, case, config, rng)
     if name.endswith("norm.weight"):
@@ -366,6 +396,36 @@ def draw_expert_weight(name, noise, case, config, rng):
     values = gain / math.sqrt(noise.shape[-2 if transposed else -1]) * noise
     if gain < 1:  # rows of the product
         (values.swapaxes(-1, -2) if transposed else values)[..., :experts, :] *= 0.02
+    return values
+
+
+def draw_gemma4_weight(name, noise, config, rng):
+    """Attention does not divide its scores, so norms of q and k are small. With experts, the layers add little to the
+    elements that order them, as above."""
+    moe = config.enable_moe_block
+    if name.endswith("layer_scalar"):
+        return 0.9 + 0.05 * noise
+    if re.search(r"[qk]_norm\.", name):
+        return (0.5 if config.attention_k_eq_v else 0.7) + 0.1 * noise
+    if "norm" in name:
+        return (0.5 if "post_" in name else 1.0) + 0.05 * noise
+    if name.endswith("router.scale"):
+        return 1.0 + 0.05 * noise
+    if name.endswith("per_expert_scale"):
+        return 1.0 + 0.3 * noise
+    experts = config.num_experts or 0
+    if name.endswith("embed_tokens.weight"):
+        values = 0.25 * noise
+        if moe:
+            order = np.stack([rng.permutation(experts) for _ in values]) / (experts - 1)
+            values[:, :experts] = (2 * order - 1) * 0.6
+        return values
+    if name.endswith("router.proj.weight"):
+        return math.sqrt(noise.shape[1]) * (0.8 * np.eye(*noise.shape) + 0.1 / experts * noise)
+    gain = 0.6 if re.search(r"\.(o|down)_proj\b", name) else 1.0
+    values = gain / math.sqrt(noise.shape[-1]) * noise
+    if gain < 1 and moe:
+        values[..., :experts, :] *= 0.02
     return values
 
 
@@ -472,7 +532,7 @@ def write_model(case, directory, rng):
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(config)
     tensors = {}
-    for name, parameter in empty.named_parameters():  # a tied head is not named twice
+    for name, parameter in (dict(empty.named_parameters()) | frozen_buffers(empty)).items():  # a tied head once
         values = draw_weight(name, tuple(parameter.shape), case, config, rng)
         tensors[name] = torch.from_numpy(values).to(STORED[case.stored])
     if case.mxfp4:  # what transformers makes of the blocks, for transformers without a GPU to read
@@ -675,11 +735,17 @@ def train(case, data, directory, dtype, steps):
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     assert all(parameter.dtype == dtype for parameter in parameters.values())
     result = train_steps(case, data, model, trained, dtype, steps)
-    result["final"] = {name: p.detach().clone() for name, p in parameters.items()}
-    result["start"] = dict(load_model(directory, dtype).named_parameters())
+    result["final"] = {name: p.detach().clone() for name, p in (parameters | frozen_buffers(model)).items()}
+    start = load_model(directory, dtype)
+    result["start"] = dict(start.named_parameters()) | frozen_buffers(start)
     for key in ("grads", "final", "start"):
         result[key] = own_tensors(case, result[key])
     return result
+
+
+def frozen_buffers(model):
+    """What files hold and nothing trains."""
+    return {name: buffer for name, buffer in model.named_buffers() if name.endswith("layer_scalar")}
 
 
 def train_steps(case, data, model, trained, dtype, steps):
@@ -740,6 +806,8 @@ def cosines(got, want):
 def check_rope(case, model):
     """A scaling that changes nothing, or everything alike, would prove little."""
     rotary = model.model.rotary_emb
+    if isinstance(rotary.rope_type, dict):  # by kind of layer
+        return
     if rotary.rope_type in ("llama3", "yarn"):
         theta = rotary.config.rope_parameters["rope_theta"]
         plain = theta ** (-torch.arange(0, 2 * len(rotary.inv_freq), 2, dtype=FLOAT64) / (2 * len(rotary.inv_freq)))
@@ -758,7 +826,8 @@ def check_rope(case, model):
 
 def check_routes(case, model):
     """What bfloat16 rounds must not decide which expert a token has, and the idle experts must be idle."""
-    routers = [module for name, module in model.named_modules() if type(module).__name__.endswith("TopKRouter")]
+    routers = [module for name, module in model.named_modules()
+               if type(module).__name__.endswith(("TopKRouter", "TextRouter"))]
     seen = [[] for _ in routers]
     for router, to in zip(routers, seen):
         router.register_forward_hook(lambda _, __, out, to=to: to.append(out))
@@ -766,7 +835,7 @@ def check_routes(case, model):
         for tokens, _ in step_segments(case, data_of(case), 0):
             model(input_ids=tokens, use_cache=False)
     for outputs in seen:
-        logits = torch.cat([out[0] for out in outputs])
+        logits = torch.cat([out[0].log() if case.family == "gemma4_text" else out[0] for out in outputs])
         chosen = torch.cat([out[2] for out in outputs])
         used = sorted(set(chosen.flatten().tolist()))
         assert used == [e for e in range(logits.shape[-1]) if e not in case.idle], (case.name, used)
@@ -789,7 +858,7 @@ def make(case, out):
     single = train(case, data, directory / "model", FLOAT32, case.steps)
     half = train(case, data, directory / "model", torch.bfloat16, steps=1)
     check_rope(case, load_model(directory / "model", FLOAT32))
-    if case.family in EXPERT_FAMILIES:
+    if case.family in EXPERT_FAMILIES or case.config.get("enable_moe_block"):
         check_routes(case, load_model(directory / "model", FLOAT64))
     remove_plain(directory / "model")
 

@@ -21,7 +21,7 @@ struct Block::Work {
   Chunked channel_inv_rms;   // (1) fp32
   Chunked channeled;         // (H) the channels' outputs, only if a post-norm follows
   Chunked behind_inv_rms;    // (1) fp32
-  View grad_behind;          // (C, H) gradient of a branch's output before its post-norm
+  View grad_behind;          // (C, H) gradient of a branch's output before its post-norm; (T, H) as below
   View grad_normed;          // (C, H)
   View channel_grad_normed;  // (C, H), or (T, H) if channels take all tokens
   std::byte* adapters{};     // AdapterBinding::scratch
@@ -48,6 +48,7 @@ Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, 
       behind_mixers_(from.record, BlockOperand::o_norm, shape.norm),
       channel_norm_(from.record, BlockOperand::post_norm, shape.norm),
       behind_channels_(from.record, BlockOperand::down_norm, shape.norm),
+      out_scale_(find_operand(from.record, BlockOperand::out_scale)),
       mixers_(std::move(mixers)),
       channels_(std::move(channels)) {
   for (const auto& channel : channels_) {
@@ -59,10 +60,11 @@ Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, 
   ensure(std::ranges::count_if(mixers_, [](const auto& mixer) { return mixer->shared_width() > 0; }) < 2 &&
              std::ranges::count_if(mixers_, [](const auto& mixer) { return mixer->reads_shared().has_value(); }) < 2,
          "one mixer of a block shares, and one reads");
-  ensure((mixers_.empty() || mixer_norm_.exists()) && (channels_.empty() || channel_norm_.exists()),
-         "each branch has its norm");
-  ensure(channel_records_ == 0 || channels_.size() == 1,
-         "a channel with records of its own is the only one of its block");
+  ensure(mixers_.empty() || mixer_norm_.exists(), "the mixers have their norm");
+  ensure(channel_records_ == 0 || channels_.front()->own_records() == channel_records_,
+         "a channel with records of its own is the first of its block");
+  ensure(channel_records_ < 2 || (channels_.size() == 1 && channel_norm_.exists() && out_scale_.cols == 0),
+         "parts have one channel, its norm, and no scale");
   ensure(channel_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
   make_levels();
 }
@@ -205,19 +207,24 @@ Block::Work Block::carve(const Level& level, const Space& space) const {
     if (!channels_.empty()) w.h = rows(residual, all);
   }
   if (behind_mixers_.exists() || behind_channels_.exists())
-    w.grad_behind = space.work.view(s_.dtype, s_.chunk, s_.hidden);
+    w.grad_behind = space.work.view(s_.dtype, all ? s_.tokens : s_.chunk, s_.hidden);
   w.grad_normed = space.work.view(s_.dtype, s_.chunk, s_.hidden);
   w.adapters = carve_adapters(space.work, channels_take_all_ ? s_.tokens : s_.chunk);
   if (!channels_.empty()) {
-    w.channel_normed = rows(everything, all);
-    w.channel_inv_rms = space.chunked(everything, DType::f32, 1, all);
+    if (channel_norm_.exists()) {
+      w.channel_normed = rows(everything, all);
+      w.channel_inv_rms = space.chunked(everything, DType::f32, 1, all);
+    }
     if (behind_channels_.exists()) {
       w.channeled = rows(channeled, all);
       w.behind_inv_rms = space.chunked(everything, DType::f32, 1, all);
     }
-    for (size_t i = 0; i < channels_.size(); ++i)
-      w.channels.push_back(channels_[i]->carve(space.with(level.channels[i])));
-    const bool shared = !in_parts() && (!all || s_.chunk == s_.tokens);
+    for (size_t i = 0; i < channels_.size(); ++i) {
+      const Space own = space.with(level.channels[i]);
+      w.channels.push_back(channels_[i]->carve(
+          {own.tokens, all ? own.tokens : own.chunk, own.keep, own.work, own.part, own.made, own.kept, own.backward}));
+    }
+    const bool shared = !in_parts() && (!all || s_.chunk == s_.tokens || !channel_norm_.exists());
     w.channel_grad_normed = shared ? w.grad_normed : space.made.view(s_.dtype, s_.tokens, s_.hidden);
   }
   return w;
@@ -354,6 +361,15 @@ View Block::h_of(const Pass& p, const TokenRange& range, const View& y) const {
   return channels_.empty() ? y.slice_rows(range.begin, range.count) : p.work.h.at(range);
 }
 
+// h, normalised if there is a norm.
+View Block::channel_input(const Pass& p, const TokenRange& range, const View& y) const {
+  return channel_norm_.exists() ? p.work.channel_normed.at(range) : h_of(p, range, y);
+}
+
+void Block::scale_output(const Binding& at, const View& from, const View& to) const {
+  if (out_scale_.cols > 0) at.ops.scale_all(at.stream, {.x = from, .factor = out_scale_.weight(at.weights), .out = to});
+}
+
 // From x to the input of the mixers' out(), for all tokens. `run_mix` is false if the result of mix() was kept.
 void Block::mix(const Pass& p, bool run_mix) const {
   if (mixers_.empty()) return;
@@ -377,13 +393,14 @@ void Block::sum_mixers(const Pass& p, const TokenRange& range, const View& h) co
 
 // From h to y. With several parts, the last part completes y.
 void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, bool repeated) const {
-  const View h = h_of(p, range, y), normed = p.work.channel_normed.at(range);
+  const View h = h_of(p, range, y), normed = channel_input(p, range, y);
   const View part = in_parts() ? View{} : y.slice_rows(range.begin, range.count);
   const bool behind = behind_channels_.exists();
   const View sum = behind ? p.work.channeled.at(range) : part;
   bool reads = !repeated;
   for (size_t i = 0; i < channels_.size(); ++i) reads = reads || channels_[i]->reads_input_again(p.level.channels[i]);
-  if (reads) channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
+  if (reads && channel_norm_.exists())
+    channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
   for (size_t i = 0; i < channels_.size(); ++i)
     channels_[i]->forward(p.at.at(range), p.channel(i, range), normed,
                           i > 0    ? sum
@@ -407,6 +424,7 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
     if (!channels_.empty() && !channels_take_all_) sum_channels(p, range, a.y, a.repeated);
   }
   if (channels_take_all_) sum_channels(p, all, a.y, a.repeated);
+  scale_output(p.at, a.y, a.y);
 }
 
 // Recomputes the activations of the mixers that backward needs and that were not kept. These include h only if channels
@@ -418,8 +436,9 @@ void Block::recompute_mixers(const Pass& p) const {
 }
 
 void Block::recompute_channels(const Pass& p, const TokenRange& range) const {
-  const View normed = p.work.channel_normed.at(range);
-  if (p.level.own < everything)
+  if (channels_.empty()) return;
+  const View normed = channel_input(p, range, {});
+  if (p.level.own < everything && channel_norm_.exists())
     channel_norm_.forward(p.at, h_of(p, range, {}), normed, p.work.channel_inv_rms.at(range).as<float>());
   for (size_t i = 0; i < channels_.size(); ++i) channels_[i]->recompute(p.at.at(range), p.channel(i, range), normed);
 }
@@ -430,8 +449,13 @@ void Block::recompute(Ops& ops, Stream& stream, const Backward& a) const {
   recompute_channels(p, {0, s_.tokens});
 }
 
-void Block::backward(Ops& ops, Stream& stream, const Backward& a) const {
-  const Pass p = begin(ops, stream, a);
+void Block::backward(Ops& ops, Stream& stream, const Backward& args) const {
+  const Pass p = begin(ops, stream, args);
+  Backward a = args;
+  if (out_scale_.cols > 0) {
+    scale_output(p.at, args.grad_y, args.grad_x);
+    a.grad_y = args.grad_x;
+  }
   const TokenRange all{0, s_.tokens};
   if (a.part > 0) {
     channels_[0]->backward_own(p.channel(0, all), a.part - 1, p.work.channel_normed.view, a.grad_y,
@@ -466,7 +490,8 @@ View Block::behind_channels_backward(const Pass& p, const TokenRange& range, con
   const View outputs = p.work.channeled.at(range), grad = p.work.grad_behind.slice_rows(0, range.count);
   float* inv_rms = p.work.behind_inv_rms.at(range).as<float>();
   for (size_t i = 0; p.level.own < channeled && i < channels_.size(); ++i)
-    channels_[i]->recompute_output(at, p.channel(i, range), i > 0 ? outputs : View{}, outputs);
+    channels_[i]->recompute_output(at, p.channel(i, range), channel_input(p, range, {}), i > 0 ? outputs : View{},
+                                   outputs);
   if (p.level.own < everything) behind_channels_.forward(at, outputs, grad, inv_rms);
   behind_channels_.backward(at, {.x = outputs, .inv_rms = inv_rms, .grad_out = grad_y, .grad_x = grad});
   return grad;
@@ -476,17 +501,25 @@ View Block::behind_channels_backward(const Pass& p, const TokenRange& range, con
 void Block::channels_backward(const Pass& p, const TokenRange& range, const Backward& a) const {
   const Binding at = p.at.at(range);
   const bool behind = behind_channels_.exists();
-  const View grad_y = a.grad_y.slice_rows(range.begin, range.count), normed = p.work.channel_normed.at(range);
+  const View grad_y = a.grad_y.slice_rows(range.begin, range.count), normed = channel_input(p, range, {});
   const View grad_normed = p.work.channel_grad_normed.slice_rows(0, range.count);
+  const View grad_h = a.grad_x.slice_rows(range.begin, range.count);
   const View grad = behind ? behind_channels_backward(p, range, grad_y) : grad_y;
   const bool output_made = behind && p.level.own < channeled;
+  if (!channel_norm_.exists()) {
+    ensure(behind, "channels that read h have a post-norm, so they do not read grad_y");
+    if (grad_h.data != grad_y.data) at.stream.copy(grad_h.data, grad_y.data, static_cast<size_t>(grad_y.bytes()));
+    for (size_t i = 0; i < channels_.size(); ++i)
+      channels_[i]->backward(at, p.channel(i, range), normed, grad, grad_h, output_made, true);
+    return;
+  }
   for (size_t i = 0; i < channels_.size(); ++i)
     channels_[i]->backward(at, p.channel(i, range), normed, grad, grad_normed, output_made, i > 0);
   channel_norm_.backward(at, {.x = h_of(p, range, {}),
                               .inv_rms = p.work.channel_inv_rms.at(range).as<float>(),
                               .grad_out = grad_normed,
                               .residual = grad_y,
-                              .grad_x = a.grad_x.slice_rows(range.begin, range.count)});
+                              .grad_x = grad_h});
 }
 
 // From dL/dh, which is left as it is, to the gradient of the result of mix().
@@ -588,13 +621,13 @@ void Block::decode_mixers(const Binding& at, const Decode& a, const DecodeWork& 
 
 void Block::decode_channels(const Binding& at, const Decode& a, const DecodeWork& w) const {
   const View h = mixers_.empty() ? a.x : a.y;
-  const bool behind = behind_channels_.exists();
+  const bool behind = behind_channels_.exists(), normed = channel_norm_.exists();
   const View sum = behind ? w.sum : a.y;
-  channel_norm_.forward(at, h, w.normed, w.inv_rms);
+  if (normed) channel_norm_.forward(at, h, w.normed, w.inv_rms);
   for (size_t i = 0; i < channels_.size(); ++i) {
     Channel::Decode decode{
         .work = *w.channels[i],
-        .x = w.normed,
+        .x = normed ? w.normed : h,
         .residual = i > 0    ? sum
                     : behind ? View{}
                              : h,
@@ -616,6 +649,7 @@ void Block::decode(Ops& ops, Stream& stream, const Decode& a) const {
   if (has_adapters()) at.adapter = {.weights = a.weights.back(), .scratch = w.adapters};
   if (!mixers_.empty()) decode_mixers(at, a, w);
   if (!channels_.empty()) decode_channels(at, a, w);
+  scale_output(at, a.y, a.y);
 }
 
 }  // namespace megatrain

@@ -4,8 +4,9 @@
 //   y = h + channels(norm(h))        (channel.h)
 //
 // The mixers of a branch all read the same input, and their outputs are added in order; likewise the channels. If the
-// record has a post-norm for a branch, it is applied to the branch's output before the sum. A layer with more branches
-// has more phases.
+// record has a post-norm for a branch, it is applied to the branch's output before the sum. Without a norm before the
+// channels, they read h itself (channels/normed.h). If the record has a scale of the output, y is multiplied by it. A
+// layer with more branches has more phases.
 //
 // Everything but Mixer::mix() runs over ranges of tokens, so only the mixers' buffers grow with the tokens of a
 // micro-batch. The exception is a channel that takes a whole micro-batch at once: then all channels of the block do.
@@ -110,6 +111,8 @@ class Block final : public Phase {
   Pass begin(Ops& ops, Stream& stream, const Forward& args) const;
   Pass begin(Ops& ops, Stream& stream, const Backward& args) const;
   View h_of(const Pass& pass, const TokenRange& range, const View& y) const;
+  View channel_input(const Pass& pass, const TokenRange& range, const View& y) const;
+  void scale_output(const Binding& at, const View& from, const View& to) const;
 
   void mix(const Pass& pass, bool run_mix) const;
   void sum_mixers(const Pass& pass, const TokenRange& range, const View& h) const;
@@ -126,6 +129,7 @@ class Block final : public Phase {
   BlockShape s_;
   LayerLayout adapters_;  // without tensors: there are none
   Norm mixer_norm_, behind_mixers_, channel_norm_, behind_channels_;
+  WeightOperand out_scale_;
   Mixers mixers_;
   Channels channels_;
   std::vector<Level> levels_;  // from nothing to everything

@@ -12,13 +12,14 @@ const char* scaling_name(RopeScaling scaling) {
     case RopeScaling::llama3: return "llama3";
     case RopeScaling::yarn: return "yarn";
     case RopeScaling::longrope: return "longrope";
+    case RopeScaling::proportional: return "proportional";
   }
   return "?";
 }
 
 ordered_json rope_json(const RopeConfig& rope) {
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
-               attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
+               attention_factor, truncate, rotary_dim, short_factor, long_factor, proportion] = rope;
   return {{"rope_type", scaling_name(scaling)},
           {"rope_theta", theta},
           {"factor", factor},
@@ -31,7 +32,13 @@ ordered_json rope_json(const RopeConfig& rope) {
           {"truncate", truncate},
           {"rotary_dim", rotary_dim},
           {"short_factor", short_factor},
-          {"long_factor", long_factor}};
+          {"long_factor", long_factor},
+          {"partial_rotary_factor", proportion}};
+}
+
+ordered_json heads_json(const HeadSizes& heads) {
+  const auto& [kv_heads, head_dim, keys_are_values] = heads;
+  return {{"num_key_value_heads", kv_heads}, {"head_dim", head_dim}, {"keys_are_values", keys_are_values}};
 }
 
 const char* activation_name(Activation activation) {
@@ -54,7 +61,7 @@ const char* score_name(RouterScore score) {
 
 // null for a dense model.
 ordered_json experts_json(const ExpertsConfig& experts) {
-  const auto& [count, chosen, ff, layers, score, router_bias, bias, gate, aux_coef, aux_in_loss] = experts;
+  const auto& [count, chosen, ff, layers, score, router_bias, bias, gate, aux_coef, aux_in_loss, beside_mlp] = experts;
   const auto& [activation, limit, up_offset] = gate;
   if (count == 0) return {};
   return {{"num_experts", count},
@@ -68,7 +75,8 @@ ordered_json experts_json(const ExpertsConfig& experts) {
           {"swiglu_limit", limit},
           {"up_offset", up_offset},
           {"router_aux_loss_coef", aux_coef},
-          {"output_router_logits", aux_in_loss}};
+          {"output_router_logits", aux_in_loss},
+          {"beside_mlp", beside_mlp}};
 }
 
 }  // namespace
@@ -76,12 +84,12 @@ ordered_json experts_json(const ExpertsConfig& experts) {
 std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Structured bindings keep this list complete: a new field of either struct does not compile until it is bound here.
   // Every bound name must then be used below, or be discarded with the reason.
-  const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps, norm_offset,
-               init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, activation, embedding_scale,
-               attention_scale, branch_scale, logits_scale, logits_cap, rope, window_rope, window, sinks, experts,
-               dtype, mxfp4_experts, fp8_exceptions] = config;
+  const auto& [architecture, vocab, hidden, ff, layers, heads, kv_heads, head_dim, full_heads, max_position, norm_eps,
+               norm_offset, init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, v_norm, activation,
+               embedding_scale, attention_scale, branch_scale, logits_scale, logits_cap, rope, window_rope, window,
+               sinks, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
-               attention_factor, truncate, rotary_dim, short_factor, long_factor] = rope;
+               attention_factor, truncate, rotary_dim, short_factor, long_factor, proportion] = rope;
   // how the values are stored does not change the model
   static_cast<void>(mxfp4_experts);
   static_cast<void>(fp8_exceptions);
@@ -94,6 +102,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"num_attention_heads", heads, true},
       {"num_key_value_heads", kv_heads, true},
       {"head_dim", head_dim, true},
+      {"full_attention_heads", full_heads ? heads_json(*full_heads) : ordered_json(), true},
       {"max_position_embeddings", max_position, false},
       {"rms_norm_eps", norm_eps, true},
       {"norm_offset", norm_offset, true},
@@ -104,6 +113,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"o_bias", o_bias, true},
       {"mlp_bias", mlp_bias, true},
       {"qk_norm", qk_norm, true},
+      {"v_norm", v_norm, true},
       {"hidden_act", activation_name(activation), true},
       {"embedding_scale", embedding_scale, true},
       {"attention_scale", attention_scale, true},
@@ -127,6 +137,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"rotary_dim", rotary_dim, true},
       {"rope_scaling.short_factor", short_factor, true},
       {"rope_scaling.long_factor", long_factor, true},
+      {"rope_parameters.partial_rotary_factor", proportion, true},
       {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : ordered_json(), true},
   };
 }

@@ -124,7 +124,7 @@ std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& confi
   const auto groups = records.subspan(1, records.size() - (from.adapters ? 2 : 1));
   const auto first_adapters = std::ranges::find_if(groups, adapts_experts) - groups.begin();
   Block::Channels channels;
-  channels.push_back(std::make_unique<Experts>(config.experts, shape.dtype, records.front(),
+  channels.push_back(std::make_unique<Experts>(config.experts, shape.dtype, from,
                                                groups.first(static_cast<size_t>(first_adapters)),
                                                groups.subspan(static_cast<size_t>(first_adapters))));
   return one_block(config, shape, from, attention_of(config, shape, layer, from), std::move(channels));

@@ -36,7 +36,8 @@ std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, i
     return records;
   };
   if (!config.experts.in_layer(layer)) return with_adapters(std::move(lists));
-  const int64_t group = experts_per_record > 0 ? experts_per_record : config.experts.count;
+  const int64_t group =
+      experts_per_record > 0 && !config.experts.beside_mlp ? experts_per_record : config.experts.count;
   const std::vector<std::vector<TensorSpec>> of_experts = expert_adapter_tensors(adapter, std::span(lists).subspan(1));
   std::vector<std::vector<TensorSpec>> records = {std::move(lists.front())}, expert_adapters;
   for (int64_t expert = 0; expert < config.experts.count; ++expert) {
@@ -207,13 +208,13 @@ int64_t Model::workspace_bytes() const {
 }
 
 int64_t Model::table_bytes() const {
-  int64_t floats = rope_floats(config.rope, config.head_dim, shape.positions);
+  int64_t floats = rope_floats(config.rope, config.full_head_dim(), shape.positions);
   if (config.window_rope) floats += rope_floats(*config.window_rope, config.head_dim, shape.positions);
   return floats * 4;
 }
 
 std::vector<float> Model::make_tables() const {
-  std::vector<float> tables = make_rope_table(config.rope, config.head_dim, shape.positions);
+  std::vector<float> tables = make_rope_table(config.rope, config.full_head_dim(), shape.positions);
   if (config.window_rope) {
     const std::vector<float> more = make_rope_table(*config.window_rope, config.head_dim, shape.positions);
     tables.insert(tables.end(), more.begin(), more.end());
@@ -265,7 +266,10 @@ void init_tensor(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, 
   if (tensor.role == TensorRole::token_rows) return init_token_rows(c, tensor, seed, begin, count, out);
   if (tensor.is_adapter()) return init_adapter(tensor, seed, begin, count, out);
   if (tensor.is_vector()) {
-    std::fill(out, out + count, tensor.role == TensorRole::norm ? static_cast<float>(1 - c.norm_offset) : 0.0f);
+    const double value = tensor.role == TensorRole::norm     ? 1 - c.norm_offset
+                         : tensor.role == TensorRole::buffer ? 1
+                                                             : 0;
+    std::fill(out, out + count, static_cast<float>(value));
     return;
   }
   if (tensor.packing == WeightPacking::mxfp4) return init_mxfp4(tensor, c.init_std, seed, begin, count, out);

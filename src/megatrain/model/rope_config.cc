@@ -101,11 +101,12 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
 
 bool same(const RopeConfig& a, const RopeConfig& b) {
   const auto& [scaling, theta, factor, low, high, original, fast, slow, attention, truncate, rotary, short_factor,
-               long_factor] = a;
+               long_factor, proportion] = a;
   return std::tie(scaling, theta, factor, low, high, original, fast, slow, attention, truncate, rotary, short_factor,
-                  long_factor) == std::tie(b.scaling, b.theta, b.factor, b.low_freq_factor, b.high_freq_factor,
-                                           b.original_max_position, b.beta_fast, b.beta_slow, b.attention_factor,
-                                           b.truncate, b.rotary_dim, b.short_factor, b.long_factor);
+                  long_factor, proportion) == std::tie(b.scaling, b.theta, b.factor, b.low_freq_factor,
+                                                       b.high_freq_factor, b.original_max_position, b.beta_fast,
+                                                       b.beta_slow, b.attention_factor, b.truncate, b.rotary_dim,
+                                                       b.short_factor, b.long_factor, b.proportion);
 }
 
 }  // namespace
@@ -194,6 +195,9 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, b
       }
       case RopeScaling::longrope:
         f = base / (in_long ? rope.long_factor : rope.short_factor)[static_cast<size_t>(i)];
+        break;
+      case RopeScaling::proportional:
+        f = i < static_cast<int64_t>(rope.proportion * dim / 2) ? base / rope.factor : 0;
         break;
     }
     frequency[static_cast<size_t>(i)] = f;

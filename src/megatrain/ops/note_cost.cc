@@ -103,6 +103,7 @@ struct Text {
   std::string operator()(const GatedBackward& a) const {
     return name_of(a.activation) + " backward " + shape(a.gate_up) + mark(!a.out.empty(), " and forward");
   }
+  std::string operator()(const ScaleAll& a) const { return "scale " + shape(a.x); }
   std::string operator()(const Route& a) const {
     return "route " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score);
   }
@@ -212,6 +213,7 @@ struct Bytes {
   double operator()(const ScaleColumns& a) const { return sum(a.x, a.factors, a.times, a.bias, a.residual, a.out); }
   double operator()(const GatedForward& a) const { return sum(a.gate_up, a.out); }
   double operator()(const GatedBackward& a) const { return sum(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  double operator()(const ScaleAll& a) const { return sum(a.x, a.out); }
   double operator()(const Route& a) const { return sum(a.logits) + lists(a.logits.rows * a.choices, 8); }
   double operator()(const RouteBackward& a) const {
     return sum(a.logits, a.grad_logits) + lists(a.logits.rows * a.choices, 8);

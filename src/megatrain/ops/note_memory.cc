@@ -53,6 +53,7 @@ class Placer {
   void operator()(ScaleColumns& a) { place(a.x, a.factors, a.times, a.bias, a.residual, a.out); }
   void operator()(GatedForward& a) { place(a.gate_up, a.out); }
   void operator()(GatedBackward& a) { place(a.gate_up, a.grad_out, a.grad_gate_up, a.out); }
+  void operator()(ScaleAll& a) { place(a.x, a.factor, a.out); }
   void operator()(Route& a) {
     place(a.logits, a.choice_bias);
     a.experts = numbers(a.logits.rows * a.choices);

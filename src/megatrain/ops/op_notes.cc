@@ -21,6 +21,7 @@ struct Caller {
   void operator()(const ScaleColumns& args) const { ops.scale_columns(stream, args); }
   void operator()(const GatedForward& args) const { ops.gated_forward(stream, args); }
   void operator()(const GatedBackward& args) const { ops.gated_backward(stream, args); }
+  void operator()(const ScaleAll& args) const { ops.scale_all(stream, args); }
   void operator()(const Route& args) const { ops.route(stream, args); }
   void operator()(const RouteBackward& args) const { ops.route_backward(stream, args); }
   void operator()(const SortByExpert& args) const { ops.sort_by_expert(stream, args); }

@@ -34,6 +34,7 @@ enum class TensorRole : uint8_t {
   embedding,
   norm,
   bias,
+  buffer,  // a vector that is never trained
   adapter_in,
   adapter_out,
   adapter_magnitude,
@@ -109,7 +110,8 @@ struct TensorSpec {
 
   int64_t elements() const { return rows * cols; }
   bool is_vector() const {  // (cols), not (rows, cols)
-    return role == TensorRole::norm || role == TensorRole::bias || role == TensorRole::adapter_magnitude;
+    return role == TensorRole::norm || role == TensorRole::bias || role == TensorRole::buffer ||
+           role == TensorRole::adapter_magnitude;
   }
   bool decays() const { return !is_vector(); }
   bool is_half() const { return role == TensorRole::adapter_in || role == TensorRole::adapter_out; }

@@ -7,9 +7,9 @@
 namespace megatrain {
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all = {qwen2_family(),   llama_family(),  mistral_family(),   qwen3_family(),
-                                          phi3_family(),    gemma3_family(), qwen3_moe_family(), gpt_oss_family(),
-                                          mixtral_family(), granite_family()};
+  static const std::vector<Family> all = {qwen2_family(),   llama_family(),   mistral_family(), qwen3_family(),
+                                          phi3_family(),    gemma3_family(),  gemma4_family(),  qwen3_moe_family(),
+                                          gpt_oss_family(), mixtral_family(), granite_family()};
   return all;
 }
 

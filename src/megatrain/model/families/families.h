@@ -6,6 +6,7 @@
 namespace megatrain {
 
 Family gemma3_family();
+Family gemma4_family();
 Family gpt_oss_family();
 Family granite_family();
 Family llama_family();

@@ -3,6 +3,9 @@
 //   q, k, v = rope(qk_norm(qkv(x)))       x: (T, H)   q: (T, heads * head_dim)   k, v: (T, kv_heads * head_dim)
 //   y = residual + out_scale o(attention(q, k, v))
 //
+// With `v_norm` the heads of v are normalised too, without a weight. With `keys_are_values` there is no matmul for v:
+// its heads are those of k before their norm.
+//
 // The record's layout decides which of the optional operands exist: biases, q/k norm, sinks. Gradients of frozen
 // tensors are not computed.
 #pragma once
@@ -21,6 +24,7 @@ namespace megatrain {
 
 struct AttentionSizes {
   int64_t heads, kv_heads, head_dim;
+  bool keys_are_values, v_norm;
   int64_t window;  // 0: none
   float scale;     // multiplies q k^T
   double out_scale;
@@ -34,8 +38,12 @@ struct AttentionSizes {
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
   int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
+  int64_t raw_dim() const { return keys_are_values ? q_dim() + kv_dim() : qkv_dim(); }  // of the matmul's output
 };
 AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shape, int64_t layer);
+
+// The distinct shapes of the model's layers.
+std::vector<AttentionShape> attention_shapes(const ModelConfig& config, int64_t tokens);
 
 class Attention final : public Mixer {
  public:
@@ -67,13 +75,15 @@ class Attention final : public Mixer {
   struct Project;
   AttentionShape shape(int64_t tokens) const;
   Qkv split(const View& qkv) const;
+  Qkv split_raw(const View& raw_qkv) const;
+  Qkv attended(const View& raw_qkv, const View& qkv) const;
   Qkv project(const Binding& at, const Project& args) const;
   void rope(const Binding& at, const View& qkv, const int32_t* angles, const std::vector<AngleRun>& runs,
             const float* tables, bool backward) const;
   std::vector<AngleRun> runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const;
 
   AttentionSizes s_;
-  Norm q_norm_, k_norm_;
+  Norm q_norm_, k_norm_, v_norm_;
   WeightOperand sinks_;
   Linear qkv_, o_;
 };
