@@ -124,10 +124,11 @@ void expect_logits(CachedForward& forward, const std::vector<int32_t>& ids, cons
                                                      .ids = std::span(ids).subspan(t, 1),
                                                      .logits = true,
                                                      .length = std::ssize(ids)}});
-    ASSERT_EQ(std::vector<float>(got.begin(), got.end()),
-              std::vector<float>(wanted.begin() + static_cast<std::ptrdiff_t>(t * vocab),
-                                 wanted.begin() + static_cast<std::ptrdiff_t>((t + 1) * vocab)))
-        << name << " token " << t;
+    const std::span<const float> exact = std::span(wanted).subspan(t * vocab, vocab);
+    // Training computes a delta net's chunks of tokens by matmuls, generation its recurrence.
+    const float within = forward.model().delta_net.layers.empty() ? 0.0f : 1e-5f;
+    for (size_t i = 0; i < vocab; ++i)
+      ASSERT_NEAR(got[i], exact[i], within * (1 + std::abs(exact[i]))) << name << " token " << t << " logit " << i;
   }
 }
 

@@ -75,6 +75,7 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.o_bias = true; },
           [](ModelConfig& c) { c.mlp_bias = true; },
           [](ModelConfig& c) { c.qk_norm = true; },
+          [](ModelConfig& c) { c.attention_gate = true; },
           [](ModelConfig& c) { c.activation = Activation::gelu_tanh; },
           [](ModelConfig& c) { c.embedding_scale = 2; },
           [](ModelConfig& c) { c.attention_scale = 0.5; },
@@ -86,6 +87,9 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
             c.no_rope = {false, true};
           },
           [](ModelConfig& c) { c.sinks = true; },
+          [](ModelConfig& c) {
+            c.delta_net.layers = {true, false};
+          },
           [](ModelConfig& c) { c.experts.count = 4; },
           [](ModelConfig& c) { c.dtype = DType::f16; },
           [](ModelConfig& c) { c.rope.scaling = RopeScaling::linear; },

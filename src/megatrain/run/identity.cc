@@ -45,6 +45,8 @@ const std::map<std::string, json>& former_values() {
                                                      {"logits_scale", 1.0},
                                                      {"final_logit_softcapping", 0.0},
                                                      {"no_rope_layers", json::array()},
+                                                     {"attention_gate", false},
+                                                     {"delta_net", json()},
                                                      {"rope_pairs", false},
                                                      {"pairs", false},
                                                      {"query_growth", 0.0}};
