@@ -89,7 +89,8 @@ ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3
                 "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM",
                 "smollm3": "SmolLM3ForCausalLM", "seed_oss": "SeedOssForCausalLM",
                 "ministral3": "Ministral3ForCausalLM", "glm4": "Glm4ForCausalLM",
-                "glm": "GlmForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM"}
+                "glm": "GlmForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM",
+                "gemma4_text": "Gemma4ForCausalLM"}
 WHOLE = {"gemma3": ("Gemma3ForConditionalGeneration", "gemma3_text"),
          "mistral3": ("Mistral3ForConditionalGeneration", "mistral"),
          "qwen2_5_vl": ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text"),
@@ -202,6 +203,34 @@ CASES = [
                rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
          seq_len=44, batch=8, stored="float32", documents=True, labels=True, saved_config=True, clip=1.2),
+    Case("gemma4_keys", "Gemma 4 31B: values made of keys, one global head of another size, capped logits, GQA 2",
+         "gemma4_text",
+         shape(24, 4, 2, 32, 48, tied=None, head_dim=8, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=7,
+               layer_types=["sliding_attention", "full_attention"], final_logit_softcapping=4.0,
+               hidden_size_per_layer_input=0, num_kv_shared_layers=0, enable_moe_block=False, num_experts=None,
+               use_bidirectional_attention="vision", use_double_wide_mlp=False, attention_bias=False,
+               rope_parameters={"full_attention": {"rope_type": "proportional", "rope_theta": 1000.0,
+                                                   "partial_rotary_factor": 0.25},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
+         seq_len=40, batch=8, clip=1.05),
+    Case("gemma4_values", "Gemma 4: values of their own, GQA 4 and 2, RoPE of three quarters over 2, packed, label mask",
+         "gemma4_text",
+         shape(20, 4, 1, 28, 40, tied=False, head_dim=10, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=14, sliding_window=5, hidden_size_per_layer_input=0,
+               layer_types=["sliding_attention", "full_attention"],
+               rope_parameters={"full_attention": {"rope_type": "proportional", "rope_theta": 100.0, "factor": 2.0,
+                                                   "partial_rotary_factor": 0.7},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
+         seq_len=36, batch=14, stored="float32", documents=True, labels=True, saved_config=True, clip=1.1),
+    Case("gemma4_moe", "Gemma 4 26B-A4B: top 2 of 6 experts beside an MLP, values made of keys, capped logits, packed",
+         "gemma4_text",
+         shape(24, 4, 2, 16, 48, tied=True, head_dim=6, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=12, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=6,
+               layer_types=["sliding_attention", "full_attention"], final_logit_softcapping=6.0,
+               hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=6, top_k_experts=2,
+               moe_intermediate_size=8),
+         seq_len=40, batch=8, documents=True, clip=1.2),
     Case("phi3_window", "Phi-3: fused qkv and gate_up, sliding window in every layer, every head its own key", "phi3",
          shape(32, 4, 4, 48, 64, eps=1e-5, rope_theta=10000.0, rope_scaling=None, sliding_window=9,
                original_max_position_embeddings=128, embd_pdrop=0.0, resid_pdrop=0.0, pad_token_id=63),
@@ -574,6 +603,8 @@ def write_config(case, directory):
 def draw_weight(name, tensor_shape, case, config, rng):
     """Large enough that attention is far from uniform and no gradient vanishes."""
     noise = rng.standard_normal(tensor_shape)
+    if case.family == "gemma4_text":
+        return draw_gemma4_weight(name, noise, config, rng)
     if ".linear_attn." in name and len(tensor_shape) == 1:
         if name.endswith("A_log"):
             return np.log(0.03 + 0.15 * rng.random(tensor_shape))
@@ -655,6 +686,36 @@ def draw_expert_weight(name, noise, case, config, rng):
     values = gain / math.sqrt(noise.shape[-2 if transposed else -1]) * noise
     if gain < 1:  # rows of the product
         (values.swapaxes(-1, -2) if transposed else values)[..., :experts, :] *= 0.02
+    return values
+
+
+def draw_gemma4_weight(name, noise, config, rng):
+    """Attention does not divide its scores, so norms of q and k are small. With experts, the layers add little to the
+    elements that order them, as above."""
+    moe = config.enable_moe_block
+    if name.endswith("layer_scalar"):
+        return 0.9 + 0.05 * noise
+    if re.search(r"[qk]_norm\.", name):
+        return (0.5 if config.attention_k_eq_v else 0.7) + 0.1 * noise
+    if "norm" in name:
+        return (0.5 if "post_" in name else 1.0) + 0.05 * noise
+    if name.endswith("router.scale"):
+        return 1.0 + 0.05 * noise
+    if name.endswith("per_expert_scale"):
+        return 1.0 + 0.3 * noise
+    experts = config.num_experts or 0
+    if name.endswith("embed_tokens.weight"):
+        values = 0.25 * noise
+        if moe:
+            order = np.stack([rng.permutation(experts) for _ in values]) / (experts - 1)
+            values[:, :experts] = (2 * order - 1) * 0.6
+        return values
+    if name.endswith("router.proj.weight"):
+        return math.sqrt(noise.shape[1]) * (0.8 * np.eye(*noise.shape) + 0.1 / experts * noise)
+    gain = 0.6 if re.search(r"\.(o|down)_proj\b", name) else 1.0
+    values = gain / math.sqrt(noise.shape[-1]) * noise
+    if gain < 1 and moe:
+        values[..., :experts, :] *= 0.02
     return values
 
 
@@ -796,9 +857,9 @@ def write_model(case, directory, rng):
         else:
             values = 0.1 * rng.standard_normal(tuple(parameter.shape))
         tensors[name] = torch.from_numpy(values).to(STORED[case.stored])
-    for name, buffer in empty.named_buffers():
-        if name.endswith(CHOICE_BIAS):
-            tensors[name] = torch.from_numpy(draw_weight(name, tuple(buffer.shape), case, config, rng)).to(FLOAT32)
+    for name, buffer in frozen_buffers(empty).items():
+        dtype = FLOAT32 if name.endswith(CHOICE_BIAS) else STORED[case.stored]
+        tensors[name] = torch.from_numpy(draw_weight(name, tuple(buffer.shape), case, config, rng)).to(dtype)
     if case.whole and not case.module_names:
         tensors = names_in_files(directory, tensors)
     if case.mxfp4:  # what transformers makes of the blocks, for transformers without a GPU to read
@@ -1017,16 +1078,17 @@ def train(case, data, directory, dtype, steps):
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     assert all(parameter.dtype == dtype for parameter in parameters.values())
     result = train_steps(case, data, model, trained, dtype, steps)
-    result["final"] = {name: p.detach().clone() for name, p in (parameters | choice_biases(model)).items()}
+    result["final"] = {name: p.detach().clone() for name, p in (parameters | frozen_buffers(model)).items()}
     start = load_model(directory, dtype)
-    result["start"] = text_parameters(case, start) | choice_biases(start)
+    result["start"] = text_parameters(case, start) | frozen_buffers(start)
     for key in ("grads", "final", "start"):
         result[key] = own_tensors(case, result[key])
     return result
 
 
-def choice_biases(model):
-    return {name: buffer for name, buffer in model.named_buffers() if name.endswith(CHOICE_BIAS)}
+def frozen_buffers(model):
+    """What files hold and nothing trains."""
+    return {name: buffer for name, buffer in model.named_buffers() if name.endswith((CHOICE_BIAS, "layer_scalar"))}
 
 
 def train_steps(case, data, model, trained, dtype, steps):
@@ -1087,6 +1149,8 @@ def cosines(got, want):
 def check_rope(case, model):
     """A scaling that changes nothing, or everything alike, would prove little."""
     rotary = text_model(model).rotary_emb
+    if isinstance(rotary.rope_type, dict):  # by kind of layer
+        return
     if rotary.rope_type in ("llama3", "yarn"):
         theta = rotary.config.rope_parameters["rope_theta"]
         plain = theta ** (-torch.arange(0, 2 * len(rotary.inv_freq), 2, dtype=FLOAT64) / (2 * len(rotary.inv_freq)))
@@ -1105,7 +1169,7 @@ def check_rope(case, model):
 
 def check_routes(case, model):
     """What bfloat16 rounds must not decide which expert a token has, and the idle experts must be idle."""
-    routers = [module for name, module in model.named_modules() if type(module).__name__.lower().endswith("topkrouter")]
+    routers = [module for name, module in model.named_modules() if type(module).__name__.lower().endswith(("topkrouter", "textrouter"))]
     assert routers, case.name
     seen = [[] for _ in routers]
     for router, to in zip(routers, seen):
@@ -1114,7 +1178,7 @@ def check_routes(case, model):
         for tokens, _ in step_segments(case, data_of(case), 0):
             model(input_ids=tokens, use_cache=False)
     for router, outputs in zip(routers, seen):
-        logits = torch.cat([out[0] for out in outputs])
+        logits = torch.cat([out[0].log() if case.family == "gemma4_text" else out[0] for out in outputs])
         chosen = torch.cat([out[2] for out in outputs])
         used = sorted(set(chosen.flatten().tolist()))
         assert used == [e for e in range(logits.shape[-1]) if e not in case.idle], (case.name, used)
@@ -1152,7 +1216,7 @@ def make(case, out):
     single = train(case, data, directory / "model", FLOAT32, case.steps)
     half = train(case, data, directory / "model", torch.bfloat16, steps=1)
     check_rope(case, load_model(directory / "model", FLOAT32))
-    if case.family in EXPERT_FAMILIES:
+    if case.family in EXPERT_FAMILIES or case.config.get("enable_moe_block"):
         check_routes(case, load_model(directory / "model", FLOAT64))
     remove_plain(directory / "model")
 

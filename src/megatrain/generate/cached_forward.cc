@@ -8,6 +8,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
+#include "megatrain/model/layers/mixers/attention.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/stored_tensors.h"
 
@@ -125,7 +126,8 @@ CachedForward::Shape::Shape(const Model& built, const std::vector<Variant>& vari
   logits_bytes = options.max_batch * model.vocab * 4;
   input_bytes = tokens * kInputArrays * 4;
   ops = {.dtype = dtype,
-         .attention = {.tokens = tokens, .heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim},
+         .tokens = tokens,
+         .attention = attention_shapes(model, tokens),
          .hidden = model.hidden,
          .ff = model.ff,
          .generating = true};

@@ -231,7 +231,7 @@ std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& confi
     channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, from, config.branch_scale));
   channels.push_back(
       std::make_unique<Experts>(config.experts, shape.dtype,
-                                Experts::Records{.first = records.front(),
+                                Experts::Records{.first = from,
                                                  .buffers = buffers ? &records[1] : nullptr,
                                                  .groups = groups.first(static_cast<size_t>(first_adapters)),
                                                  .adapters = groups.subspan(static_cast<size_t>(first_adapters))}));

@@ -38,7 +38,8 @@ std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, i
     return records;
   };
   if (!config.experts.in_layer(layer)) return with_adapters(std::move(lists));
-  const int64_t group = experts_per_record > 0 ? experts_per_record : config.experts.count;
+  const int64_t group =
+      experts_per_record > 0 && !config.experts.beside_mlp ? experts_per_record : config.experts.count;
   const auto first_expert = lists.size() - static_cast<size_t>(config.experts.count);
   const std::vector<std::vector<TensorSpec>> of_experts =
       expert_adapter_tensors(adapter, std::span(lists).subspan(first_expert));
@@ -216,13 +217,13 @@ int64_t Model::workspace_bytes() const {
 }
 
 int64_t Model::table_bytes() const {
-  int64_t floats = rope_floats(config.rope, config.head_dim, shape.positions);
+  int64_t floats = rope_floats(config.rope, config.full_head_dim(), shape.positions);
   if (config.window_rope) floats += rope_floats(*config.window_rope, config.head_dim, shape.positions);
   return floats * 4;
 }
 
 std::vector<float> Model::make_tables() const {
-  std::vector<float> tables = make_rope_table(config.rope, config.head_dim, shape.positions);
+  std::vector<float> tables = make_rope_table(config.rope, config.full_head_dim(), shape.positions);
   if (config.window_rope) {
     const std::vector<float> more = make_rope_table(*config.window_rope, config.head_dim, shape.positions);
     tables.insert(tables.end(), more.begin(), more.end());

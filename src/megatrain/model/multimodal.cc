@@ -28,8 +28,11 @@ constexpr const char* kText = "text_config";
 const std::set<std::string> kOtherParts = {
     "audio_config",
     "audio_token_id",
+    "boa_token_id",
     "boi_token_id",
     "boi_token_index",
+    "eoa_token_id",
+    "eoa_token_index",
     "eoi_token_id",
     "eoi_token_index",
     "image_token_id",

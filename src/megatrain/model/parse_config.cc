@@ -72,7 +72,7 @@ ModelConfig parse_model_config(const nlohmann::json& object, const std::string& 
   config.architecture = family.architecture;
   family.read(reader, config);
   if (!config.mxfp4_experts) config.fp8_exceptions = read_fp8_exceptions(reader);
-  check_rope_is_finite(config.rope, config.head_dim, where);
+  check_rope_is_finite(config.rope, config.full_head_dim(), where);
   if (config.window_rope) check_rope_is_finite(*config.window_rope, config.head_dim, where);
   return config;
 }

@@ -102,12 +102,12 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
 
 bool same(const RopeConfig& a, const RopeConfig& b) {
   const auto& [scaling, theta, factor, low, high, original, fast, slow, attention, truncate, rotary, short_factor,
-               long_factor, pairs, growth] = a;
+               long_factor, pairs, growth, proportion] = a;
   return std::tie(scaling, theta, factor, low, high, original, fast, slow, attention, truncate, rotary, short_factor,
-                  long_factor, pairs, growth) == std::tie(b.scaling, b.theta, b.factor, b.low_freq_factor,
-                                                          b.high_freq_factor, b.original_max_position, b.beta_fast,
-                                                          b.beta_slow, b.attention_factor, b.truncate, b.rotary_dim,
-                                                          b.short_factor, b.long_factor, b.pairs, b.query_growth);
+                  long_factor, pairs, growth, proportion) ==
+         std::tie(b.scaling, b.theta, b.factor, b.low_freq_factor, b.high_freq_factor, b.original_max_position,
+                  b.beta_fast, b.beta_slow, b.attention_factor, b.truncate, b.rotary_dim, b.short_factor, b.long_factor,
+                  b.pairs, b.query_growth, b.proportion);
 }
 
 }  // namespace

@@ -143,6 +143,7 @@ struct Text {
   }
   std::string operator()(const OutputGateForward& a) const { return "output gate " + shape(a.x); }
   std::string operator()(const OutputGateBackward& a) const { return "output gate backward " + shape(a.x); }
+  std::string operator()(const ScaleAll& a) const { return "scale " + shape(a.x); }
   std::string operator()(const Route& a) const {
     return "route " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score) +
            (a.groups > 1 ? ", " + number(a.kept_groups) + " of " + number(a.groups) + " groups" : "");
@@ -287,6 +288,7 @@ struct Bytes {
   double operator()(const GatedBackward& a) const {
     return sum(a.gate_up, a.row_gate, a.grad_out, a.grad_gate_up, a.grad_row_gate, a.out);
   }
+  double operator()(const ScaleAll& a) const { return sum(a.x, a.out); }
   double operator()(const OutputGateForward& a) const { return sum(a.x, a.gate, a.out); }
   double operator()(const OutputGateBackward& a) const { return sum(a.x, a.gate, a.grad_out, a.grad_x, a.grad_gate); }
   double operator()(const Route& a) const { return sum(a.logits) + lists(a.logits.rows * a.choices, 8); }

@@ -80,6 +80,7 @@ class Placer {
   void operator()(GatedBackward& a) {
     place(a.gate_up, a.row_gate, a.grad_out, a.grad_gate_up, a.grad_row_gate, a.out);
   }
+  void operator()(ScaleAll& a) { place(a.x, a.factor, a.out); }
   void operator()(OutputGateForward& a) { place(a.x, a.gate, a.out); }
   void operator()(OutputGateBackward& a) { place(a.x, a.gate, a.grad_out, a.grad_x, a.grad_gate); }
   void operator()(Route& a) {

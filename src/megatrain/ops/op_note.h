@@ -22,13 +22,14 @@
 
 namespace megatrain {
 
-using OpNote = std::variant<LinearForward, LinearBackwardInput, LinearBackwardWeight, AttentionForward,
-                            AttentionBackward, RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward,
-                            Route, RouteBackward, SortByExpert, GatherRows, ExpertsForward, ExpertsBackwardInput,
-                            ExpertsBackwardWeight, ExpertsGated, ExpertsGatedBackward, CombineRows, CountExperts,
-                            CrossEntropy, Dropout, DoraFactors, ScaleColumns, OutputGateForward, OutputGateBackward,
-                            ShortConvForward, ShortConvBackward, DeltaGatesForward, DeltaGatesBackward,
-                            DeltaRuleForward, DeltaRuleBackward, GatedNormForward, GatedNormBackward, MoveHeads>;
+using OpNote =
+    std::variant<LinearForward, LinearBackwardInput, LinearBackwardWeight, AttentionForward, AttentionBackward,
+                 RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward, Route, RouteBackward, SortByExpert,
+                 GatherRows, ExpertsForward, ExpertsBackwardInput, ExpertsBackwardWeight, ExpertsGated,
+                 ExpertsGatedBackward, CombineRows, CountExperts, CrossEntropy, Dropout, DoraFactors, ScaleColumns,
+                 ScaleAll, OutputGateForward, OutputGateBackward, ShortConvForward, ShortConvBackward,
+                 DeltaGatesForward, DeltaGatesBackward, DeltaRuleForward, DeltaRuleBackward, GatedNormForward,
+                 GatedNormBackward, MoveHeads>;
 
 // Whether a backward pass makes this call only to recompute its inner activations. A descending CombineRows is the
 // backward's own. Its gather of gradient rows looks like one of activations, so it is counted as recomputation.

@@ -32,6 +32,7 @@ struct Caller {
   void operator()(const GatedBackward& args) const { ops.gated_backward(stream, args); }
   void operator()(const OutputGateForward& args) const { ops.output_gate_forward(stream, args); }
   void operator()(const OutputGateBackward& args) const { ops.output_gate_backward(stream, args); }
+  void operator()(const ScaleAll& args) const { ops.scale_all(stream, args); }
   void operator()(const Route& args) const { ops.route(stream, args); }
   void operator()(const RouteBackward& args) const { ops.route_backward(stream, args); }
   void operator()(const SortByExpert& args) const { ops.sort_by_expert(stream, args); }

@@ -36,9 +36,9 @@ namespace megatrain {
 
 // The largest shapes that the ops will get. Scratch is sized from this once, before the first step.
 struct OpsShape {
-  DType dtype = DType::bf16;           // weights and activations
-  AttentionShape attention{};          // its window is not read
-  std::vector<int64_t> windows = {0};  // distinct windows of the layers; 0: none
+  DType dtype = DType::bf16;                   // weights and activations
+  int64_t tokens = 0;                          // T of a micro-batch; in generation, the maximum of new tokens in a pass
+  std::vector<AttentionShape> attention = {};  // distinct shapes of the layers
   DeltaRuleShape delta_rule{};
   int64_t hidden = 0;
   int64_t ff = 0;
@@ -101,8 +101,11 @@ class Ops {
   virtual void gated_backward(Stream&, const GatedBackward&) = 0;
   virtual void output_gate_forward(Stream&, const OutputGateForward&) = 0;
   virtual void output_gate_backward(Stream&, const OutputGateBackward&) = 0;
+  virtual void scale_all(Stream&, const ScaleAll&) = 0;
   virtual void route(Stream&, const Route&) = 0;
   virtual void route_backward(Stream&, const RouteBackward&) = 0;
+  virtual void scale_choices(Stream&, const ScaleChoices&) = 0;
+  virtual void scale_choices_backward(Stream&, const ScaleChoicesBackward&) = 0;
   virtual void sort_by_expert(Stream&, const SortByExpert&) = 0;
   virtual void gather_rows(Stream&, const GatherRows&) = 0;
   virtual void experts_forward(Stream&, const ExpertsForward&) = 0;

@@ -49,7 +49,11 @@ const std::map<std::string, json>& former_values() {
                                                      {"delta_net", json()},
                                                      {"rope_pairs", false},
                                                      {"pairs", false},
-                                                     {"query_growth", 0.0}};
+                                                     {"query_growth", 0.0},
+                                                     {"v_norm", false},
+                                                     {"full_heads", json()},
+                                                     {"rope_parameters.partial_rotary_factor", 1.0},
+                                                     {"partial_rotary_factor", 1.0}};
   return values;
 }
 

@@ -72,10 +72,9 @@ int64_t cuda_scratch_bound(const OpsShape& shape) {
   int64_t bytes = kSeen;
   if (shape.generating) return bytes;  // only the workspace of GEMMs
   bytes = std::max(bytes, delta_rule_scratch_bytes(shape.delta_rule));
-  AttentionShape attention = shape.attention;
-  const bool ragged = shape.max_documents * shape.longest_document != attention.tokens;
-  for (const int64_t window : shape.windows) {
-    attention.window = window;
+  const bool ragged = shape.max_documents * shape.longest_document != shape.tokens;
+  for (const AttentionShape& attention : shape.attention) {
+    if (attention.head_dim > kLongestCutHead) continue;  // needs one float per token and head
     bytes = std::max({bytes, attention_backward_bytes(attention, 1, shape.longest_document),
                       attention_forward_bytes(attention, 1, shape.longest_document)});
     // a shorter document may need more, because tiles are equal parts

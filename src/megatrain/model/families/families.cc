@@ -12,7 +12,8 @@ const std::vector<Family>& families() {
       gemma3_family(),      qwen3_moe_family(), gpt_oss_family(),       mixtral_family(),     granite_family(),
       qwen2_moe_family(),   glm4_moe_family(),  glm4_moe_lite_family(), deepseek_v3_family(), qwen3_5_family(),
       qwen3_5_moe_family(), olmo2_family(),     olmo3_family(),         smollm3_family(),     seed_oss_family(),
-      ministral3_family(),  glm4_family(),      glm_family(),           exaone4_family(),     gemma2_family()};
+      ministral3_family(),  glm4_family(),      glm_family(),           exaone4_family(),     gemma2_family(),
+      gemma4_family()};
   return all;
 }
 

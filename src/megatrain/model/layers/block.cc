@@ -22,7 +22,7 @@ struct Block::Work {
   Chunked channeled;         // (H) the channels' outputs, only if a post-norm follows
   View before_last;          // (T, H) h and all channels but the last, only if that one runs in parts of its own
   Chunked behind_inv_rms;    // (1) fp32
-  View grad_behind;          // (C, H) gradient of a branch's output before its post-norm
+  View grad_behind;          // (C, H) gradient of a branch's output before its post-norm; (T, H) as below
   View grad_normed;          // (C, H)
   View channel_grad_normed;  // (C, H), or (T, H) if channels take all tokens
   std::byte* adapters{};     // AdapterBinding::scratch
@@ -49,6 +49,7 @@ Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, 
       behind_mixers_(from.record, BlockOperand::o_norm, shape.norm),
       channel_norm_(from.record, BlockOperand::post_norm, shape.norm),
       behind_channels_(from.record, BlockOperand::down_norm, shape.norm),
+      out_scale_(find_operand(from.record, BlockOperand::out_scale)),
       mixers_(std::move(mixers)),
       channels_(std::move(channels)) {
   for (const auto& channel : channels_) {
@@ -66,10 +67,10 @@ Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, 
   ensure(normed(mixers_.empty(), mixer_norm_, behind_mixers_) &&
              normed(channels_.empty(), channel_norm_, behind_channels_),
          "each branch has a norm");
-  ensure(!channels_take_all_ || channel_norm_.exists(), "channels that take all tokens read a norm's output");
   ensure(channel_records_ == 0 || channels_.back()->own_records() == channel_records_,
          "a channel with records of its own is the last of its block");
   ensure(channel_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
+  ensure(channel_records_ < 2 || (channel_norm_.exists() && out_scale_.cols == 0), "parts have a norm and no scale");
   make_levels();
 }
 
@@ -213,7 +214,7 @@ Block::Work Block::carve(const Level& level, const Space& space) const {
     if (!channels_.empty()) w.h = rows(residual, all);
   }
   if (behind_mixers_.exists() || behind_channels_.exists())
-    w.grad_behind = space.work.view(s_.dtype, s_.chunk, s_.hidden);
+    w.grad_behind = space.work.view(s_.dtype, all ? s_.tokens : s_.chunk, s_.hidden);
   w.grad_normed = space.work.view(s_.dtype, s_.chunk, s_.hidden);
   w.adapters = carve_adapters(space.work, channels_take_all_ ? s_.tokens : s_.chunk);
   if (!channels_.empty()) {
@@ -228,7 +229,7 @@ Block::Work Block::carve(const Level& level, const Space& space) const {
     for (size_t i = 0; i < channels_.size(); ++i)
       w.channels.push_back(channels_[i]->carve((all ? space.in_one_range() : space).with(level.channels[i])));
     if (in_parts() && channels_.size() > 1) w.before_last = space.made.view(s_.dtype, s_.tokens, s_.hidden);
-    const bool shared = !in_parts() && (!all || s_.chunk == s_.tokens);
+    const bool shared = !in_parts() && (!all || s_.chunk == s_.tokens || !channel_norm_.exists());
     w.channel_grad_normed = shared ? w.grad_normed : space.made.view(s_.dtype, s_.tokens, s_.hidden);
   }
   return w;
@@ -373,6 +374,15 @@ View Block::h_of(const Pass& p, const TokenRange& range, const View& y) const {
   return channels_.empty() ? y.slice_rows(range.begin, range.count) : p.work.h.at(range);
 }
 
+// h, normalised if there is a norm.
+View Block::channel_input(const Pass& p, const TokenRange& range, const View& y) const {
+  return channel_norm_.exists() ? p.work.channel_normed.at(range) : h_of(p, range, y);
+}
+
+void Block::scale_output(const Binding& at, const View& from, const View& to) const {
+  if (out_scale_.cols > 0) at.ops.scale_all(at.stream, {.x = from, .factor = out_scale_.weight(at.weights), .out = to});
+}
+
 // From x to the input of the mixers' out(), for all tokens. `run_mix` is false if the result of mix() was kept.
 void Block::mix(const Pass& p, bool run_mix) const {
   if (mixers_.empty()) return;
@@ -397,7 +407,7 @@ void Block::sum_mixers(const Pass& p, const TokenRange& range, const View& h) co
 
 // From h to y. With several parts, the last part completes y.
 void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, bool repeated) const {
-  const View h = h_of(p, range, y), normed = channel_norm_.exists() ? p.work.channel_normed.at(range) : h;
+  const View h = h_of(p, range, y), normed = channel_input(p, range, y);
   const View part = in_parts() ? p.work.before_last : y.slice_rows(range.begin, range.count);
   const bool behind = behind_channels_.exists();
   const View sum = behind ? p.work.channeled.at(range) : part;
@@ -432,6 +442,7 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
     if (!channels_.empty() && !channels_take_all_) sum_channels(p, range, a.y, a.repeated);
   }
   if (channels_take_all_) sum_channels(p, all, a.y, a.repeated);
+  scale_output(p.at, a.y, a.y);
 }
 
 // Recomputes the activations of the mixers that backward needs and that were not kept. These include h only if channels
@@ -443,7 +454,7 @@ void Block::recompute_mixers(const Pass& p) const {
 }
 
 void Block::recompute_channels(const Pass& p, const TokenRange& range) const {
-  const View h = h_of(p, range, {}), normed = channel_norm_.exists() ? p.work.channel_normed.at(range) : h;
+  const View h = h_of(p, range, {}), normed = channel_input(p, range, {});
   if (p.level.own < everything && channel_norm_.exists())
     channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
   for (size_t i = 0; i < channels_.size(); ++i) channels_[i]->recompute(p.at.at(range), p.channel(i, range), normed);
@@ -455,8 +466,13 @@ void Block::recompute(Ops& ops, Stream& stream, const Backward& a) const {
   recompute_channels(p, {0, s_.tokens});
 }
 
-void Block::backward(Ops& ops, Stream& stream, const Backward& a) const {
-  const Pass p = begin(ops, stream, a);
+void Block::backward(Ops& ops, Stream& stream, const Backward& args) const {
+  const Pass p = begin(ops, stream, args);
+  Backward a = args;
+  if (out_scale_.cols > 0) {
+    scale_output(p.at, args.grad_y, args.grad_x);
+    a.grad_y = args.grad_x;
+  }
   const TokenRange all{0, s_.tokens};
   if (a.part > 0) {
     const size_t last = channels_.size() - 1;
@@ -492,7 +508,8 @@ View Block::behind_channels_backward(const Pass& p, const TokenRange& range, con
   const View outputs = p.work.channeled.at(range), grad = p.work.grad_behind.slice_rows(0, range.count);
   float* inv_rms = p.work.behind_inv_rms.at(range).as<float>();
   for (size_t i = 0; p.level.own < channeled && i < channels_.size(); ++i)
-    channels_[i]->recompute_output(at, p.channel(i, range), i > 0 ? outputs : View{}, outputs);
+    channels_[i]->recompute_output(at, p.channel(i, range), channel_input(p, range, {}), i > 0 ? outputs : View{},
+                                   outputs);
   if (p.level.own < everything) behind_channels_.forward(at, outputs, grad, inv_rms);
   behind_channels_.backward(at, {.x = outputs, .inv_rms = inv_rms, .grad_out = grad_y, .grad_x = grad});
   return grad;
@@ -505,7 +522,7 @@ void Block::channels_backward(const Pass& p, const TokenRange& range, const Back
   const bool before = channel_norm_.exists();
   const View grad_y = a.grad_y.slice_rows(range.begin, range.count), h = h_of(p, range, {});
   const View grad_h = a.grad_x.slice_rows(range.begin, range.count);
-  const View normed = before ? p.work.channel_normed.at(range) : h;
+  const View normed = channel_input(p, range, {});
   const View grad_normed = before ? p.work.channel_grad_normed.slice_rows(0, range.count) : grad_h;
   const View grad = behind ? behind_channels_backward(p, range, grad_y) : grad_y;
   const bool output_made = behind && p.level.own < channeled;
@@ -655,6 +672,7 @@ void Block::decode(Ops& ops, Stream& stream, const Decode& a) const {
   if (has_adapters()) at.adapter = {.weights = a.weights.back(), .scratch = w.adapters};
   if (!mixers_.empty()) decode_mixers(at, a, w);
   if (!channels_.empty()) decode_channels(at, a, w);
+  scale_output(at, a.y, a.y);
 }
 
 }  // namespace megatrain

@@ -116,6 +116,8 @@ class Block final : public Phase {
   Pass begin(Ops& ops, Stream& stream, const Forward& args) const;
   Pass begin(Ops& ops, Stream& stream, const Backward& args) const;
   View h_of(const Pass& pass, const TokenRange& range, const View& y) const;
+  View channel_input(const Pass& pass, const TokenRange& range, const View& y) const;
+  void scale_output(const Binding& at, const View& from, const View& to) const;
 
   void mix(const Pass& pass, bool run_mix) const;
   void sum_mixers(const Pass& pass, const TokenRange& range, const View& h) const;
@@ -132,6 +134,7 @@ class Block final : public Phase {
   BlockShape s_;
   LayerLayout adapters_;  // without tensors: there are none
   Norm mixer_norm_, behind_mixers_, channel_norm_, behind_channels_;
+  WeightOperand out_scale_;
   Mixers mixers_;
   Channels channels_;
   std::vector<Level> levels_;  // from nothing to everything

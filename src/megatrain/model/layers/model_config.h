@@ -14,7 +14,8 @@
 
 namespace megatrain {
 
-enum class RopeScaling : uint8_t { none, linear, llama3, yarn, longrope };
+// proportional: only the first pairs of a head turn, `proportion` of all. The frequencies are those of the whole head.
+enum class RopeScaling : uint8_t { none, linear, llama3, yarn, longrope, proportional };
 
 struct RopeConfig {
   RopeScaling scaling = RopeScaling::none;
@@ -34,6 +35,7 @@ struct RopeConfig {
   bool pairs = false;  // elements 2i and 2i + 1 of a head are a pair, instead of i and i + turning / 2
   // The query at position p is multiplied by 1 + query_growth ln(1 + floor(p / original_max_position)).
   double query_growth = 0;
+  double proportion = 1;  // proportional
 
   int64_t turning(int64_t head_dim) const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   // Documents of more tokens than this use long_factor; 0: no document does.
@@ -60,6 +62,9 @@ struct ExpertsConfig {
   Gate gate;
   double aux_coef = 0;       // weight of the load balancing loss
   bool aux_in_loss = false;  // the training loss includes it
+  // The layer also has an MLP; both have norms of their own, as has the router (Gemma 4). All experts of a layer are in
+  // one record.
+  bool beside_mlp = false;
 
   bool in_layer(int64_t layer) const { return count > 0 && layers[static_cast<size_t>(layer)]; }
 };
@@ -86,6 +91,13 @@ struct LatentConfig {
   bool pairs = true;    // RoPE pairs elements 2i and 2i + 1, instead of i and i + turning / 2
 };
 
+// The key heads of some layers.
+struct HeadSizes {
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  bool keys_are_values = false;  // values are made from the keys' matmul
+};
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", ...
   std::string part_of;       // the multimodal class that has this model as its text part; empty: it is whole
@@ -96,6 +108,7 @@ struct ModelConfig {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  std::optional<HeadSizes> full_heads;  // of layers without a window; none: kv_heads and head_dim
   int64_t max_position = 0;
   double norm_eps = 1e-6;
   double norm_offset = 0;  // added to the norms' weights; 1 if files store them minus one
@@ -107,6 +120,7 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;
   bool attention_gate = false;  // q_proj also has a gate for each output of attention, head by head
+  bool v_norm = false;          // without a weight
   Activation activation = Activation::silu;
   double embedding_scale = 1;
   double attention_scale = 0;  // multiplies q k^T; 0: 1 / sqrt(head_dim)
@@ -127,6 +141,13 @@ struct ModelConfig {
   // written there.
   std::optional<std::vector<std::string>> fp8_exceptions;
 
+  HeadSizes heads_of(int64_t layer) const {
+    const bool full = window[static_cast<size_t>(layer)] == 0;
+    return full && full_heads ? *full_heads : HeadSizes{.kv_heads = kv_heads, .head_dim = head_dim};
+  }
+  int64_t full_head_dim() const { return full_heads ? full_heads->head_dim : head_dim; }
+
+  // Where all layers have heads of one size.
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
   int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }

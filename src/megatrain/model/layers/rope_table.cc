@@ -71,6 +71,9 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, b
       case RopeScaling::longrope:
         f = base / (in_long ? rope.long_factor : rope.short_factor)[static_cast<size_t>(i)];
         break;
+      case RopeScaling::proportional:
+        f = i < static_cast<int64_t>(rope.proportion * dim / 2) ? base / rope.factor : 0;
+        break;
     }
     frequency[static_cast<size_t>(i)] = f;
   }

@@ -163,7 +163,7 @@ std::vector<LayerLayout> freeze_tensors(std::vector<LayerLayout> layouts, const 
       for (LayerLayout& layout : layouts) {
         for (TensorSpec& tensor : layout.tensors) {
           if (!pattern.matches(tensor.name)) continue;
-          tensor.trainable = trainable;
+          tensor.trainable = trainable && tensor.role != TensorRole::buffer;
           matched = true;
         }
       }

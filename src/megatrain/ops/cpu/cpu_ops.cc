@@ -51,8 +51,13 @@ class CpuOps final : public Ops {
   void output_gate_backward(Stream& s, const OutputGateBackward& a) override { run(s, cpu::output_gate_backward, a); }
   void gated_forward(Stream& s, const GatedForward& a) override { run(s, cpu::gated_forward, a); }
   void gated_backward(Stream& s, const GatedBackward& a) override { run(s, cpu::gated_backward, a); }
+  void scale_all(Stream& s, const ScaleAll& a) override { run(s, cpu::scale_all, a); }
   void route(Stream& s, const Route& a) override { run(s, cpu::route, a); }
   void route_backward(Stream& s, const RouteBackward& a) override { run(s, cpu::route_backward, a); }
+  void scale_choices(Stream& s, const ScaleChoices& a) override { run(s, cpu::scale_choices, a); }
+  void scale_choices_backward(Stream& s, const ScaleChoicesBackward& a) override {
+    run(s, cpu::scale_choices_backward, a);
+  }
   void sort_by_expert(Stream& s, const SortByExpert& a) override { run(s, cpu::sort_by_expert, a); }
   void gather_rows(Stream& s, const GatherRows& a) override { run(s, cpu::gather_rows, a); }
   void experts_forward(Stream& s, const ExpertsForward& a) override { run(s, cpu::experts_forward, a); }

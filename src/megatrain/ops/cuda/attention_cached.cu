@@ -9,7 +9,7 @@ namespace megatrain {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kLaneFloats = 8;  // maximum elements of a head that one lane holds
+constexpr int kLaneFloats = 16;  // maximum elements of a head that one lane holds
 
 struct Rows {
   void* data;
@@ -140,7 +140,7 @@ void launch(const CachedAttention& args, cudaStream_t stream) {
   const AttentionShape& shape = args.shape;
   if (shape.tokens == 0) return;
   ensure(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, "query heads share key heads evenly");
-  ensure(shape.head_dim <= kSimpleHeadDim && shape.heads < 65536, "cached attention has heads of at most 256 elements");
+  ensure(shape.head_dim <= kSimpleHeadDim && shape.heads < 65536, "cached attention has heads of at most 512 elements");
   ensure(args.k.dtype == args.q.dtype && args.k_cache.dtype == args.q.dtype && args.v_cache.dtype == args.q.dtype,
          "cached attention has one dtype");
   visit_elements(args.q.dtype, [&](auto element) {
@@ -155,7 +155,7 @@ void launch(const CachedAttention& args, cudaStream_t stream) {
     };
     if (!packed) {
       append.template operator()<1>();
-      attend<T, 1, kLaneFloats, 32>(args, stream);
+      shape.head_dim <= 256 ? attend<T, 1, 8, 32>(args, stream) : attend<T, 1, kLaneFloats, 32>(args, stream);
     } else {
       append.template operator()<kVec>();
       const int64_t lanes = shape.head_dim / kVec;
@@ -163,6 +163,8 @@ void launch(const CachedAttention& args, cudaStream_t stream) {
         attend<T, kVec, 1, 8>(args, stream);
       } else if (lanes <= 16) {
         attend<T, kVec, 1, 16>(args, stream);
+      } else if (shape.head_dim <= 256) {
+        attend<T, kVec, 8 / kVec, 32>(args, stream);
       } else {
         attend<T, kVec, kLaneFloats / kVec, 32>(args, stream);
       }

@@ -362,7 +362,7 @@ __global__ void grad_key_kernel(Problem problem, Heads q, Heads k, Heads v, Head
 }
 
 Problem problem_of(const AttentionShape& shape, const Documents& documents) {
-  ensure(shape.head_dim > 0 && shape.head_dim <= kSimpleHeadDim, "attention takes head sizes up to 256");
+  ensure(shape.head_dim > 0 && shape.head_dim <= kSimpleHeadDim, "attention takes head sizes up to 512");
   ensure(shape.heads % shape.kv_heads == 0, "query heads are a multiple of key heads");
   ensure(shape.heads < 65536, "attention takes at most 65535 heads");
   return {shape, documents, shape.heads / shape.kv_heads};
@@ -376,7 +376,8 @@ void visit_columns(int64_t head_dim, const Body& body) {
   if (head_dim <= 32) return body.template operator()<1>();
   if (head_dim <= 64) return body.template operator()<2>();
   if (head_dim <= 128) return body.template operator()<4>();
-  return body.template operator()<8>();
+  if (head_dim <= 256) return body.template operator()<8>();
+  return body.template operator()<16>();
 }
 
 template <class Kernel, class... Args>

@@ -68,6 +68,10 @@ void launch(const DeltaGatesBackward& args, void* scratch, cudaStream_t stream);
 void launch(const GatedNormForward& args, cudaStream_t stream);
 int64_t gated_norm_scratch_bytes(int64_t rows, int64_t heads, int64_t size);
 void launch(const GatedNormBackward& args, void* scratch, cudaStream_t stream);
+// scale.cu
+void launch(const ScaleAll& args, cudaStream_t stream);
+void launch(const ScaleChoices& args, cudaStream_t stream);
+void launch(const ScaleChoicesBackward& args, cudaStream_t stream);
 
 // dropout.cu
 void launch(const MoveHeads& args, cudaStream_t stream);
@@ -129,10 +133,17 @@ void launch_few_rows(const LinearForward& args, cudaStream_t stream);
 // attention_simple.cu: any head size up to kSimpleHeadDim, fp32 or bf16. Log-sum-exps are (documents, heads, longest)
 // if the documents are uniform, otherwise (tokens, heads). CudnnAttention uses the same layout, so either can run the
 // backward of the other's forward.
-inline constexpr int64_t kSimpleHeadDim = 256;
+inline constexpr int64_t kSimpleHeadDim = 512;
 void launch(const AttentionForward& args, cudaStream_t stream);
 int64_t attention_scratch_bytes(const AttentionShape& shape);
 void launch(const AttentionBackward& args, void* scratch, cudaStream_t stream);
+
+// attention_wide.cu: bf16 heads of more than kLongestCutHead elements, up to 512, without sinks. Log-sum-exps as above;
+// scratch is attention_scratch_bytes().
+bool takes_wide(const AttentionForward& args);
+void launch_wide(const AttentionForward& args, cudaStream_t stream);
+bool takes_wide(const AttentionBackward& args);
+void launch_wide(const AttentionBackward& args, void* scratch, cudaStream_t stream);
 
 // attention_cached.cu: any head size up to kSimpleHeadDim, fp32 or bf16.
 void launch(const CachedAttention& args, cudaStream_t stream);

@@ -12,9 +12,10 @@ namespace megatrain {
 // In generation there are no gradients, and the inverse RMS values are never read.
 struct Attention::Work final : Mixer::Work {
   View qkv;            // (T, q + 2 kv), with a gate (T, 2 kv), as attention reads it
-  View raw_qkv;        // the same, output of the matmul; has v for attention; same as `qkv` without q/k norm
+  View raw_qkv;        // (T, raw) output of the matmul; same as `qkv` without norms
   float* q_inv_rms{};  // (T * heads) with q/k norm only
   float* k_inv_rms{};  // (T * kv_heads)
+  float* v_inv_rms{};  // (T * kv_heads) with v norm only
   View attended;       // (T, q)
   float* lse{};        // (heads * T)
   View grad_attended;  // (T, q)
@@ -31,13 +32,16 @@ struct Attention::Work final : Mixer::Work {
 AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shape, int64_t layer) {
   const int64_t window = config.window[static_cast<size_t>(layer)];
   const bool local = config.window_rope && window > 0;
+  const HeadSizes heads = config.heads_of(layer);
   return {
       .heads = config.heads,
-      .kv_heads = config.kv_heads,
-      .head_dim = config.head_dim,
+      .kv_heads = heads.kv_heads,
+      .head_dim = heads.head_dim,
+      .keys_are_values = heads.keys_are_values,
+      .v_norm = config.v_norm,
       .window = window,
       .scale = static_cast<float>(config.attention_scale > 0 ? config.attention_scale
-                                                             : 1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+                                                             : 1.0 / std::sqrt(static_cast<double>(heads.head_dim))),
       .out_scale = config.branch_scale,
       .norm = norm_shape(config),
       .dtype = shape.dtype,
@@ -45,19 +49,41 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
       .positions = shape.positions,
       .rotates = config.rotates(layer),
       .rope = local ? *config.window_rope : config.rope,
-      .rope_at = local ? rope_floats(config.rope, config.head_dim, shape.positions) : 0,
+      .rope_at = local ? rope_floats(config.rope, config.full_head_dim(), shape.positions) : 0,
       .gate = config.attention_gate};
+}
+
+std::vector<AttentionShape> attention_shapes(const ModelConfig& config, int64_t tokens) {
+  std::vector<AttentionShape> shapes;
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    if (config.delta_net.in_layer(layer)) continue;
+    const AttentionSizes sizes = attention_sizes(config, {}, layer);
+    if (std::ranges::any_of(shapes, [&](const AttentionShape& shape) {
+          return shape.window == sizes.window && shape.kv_heads == sizes.kv_heads && shape.head_dim == sizes.head_dim;
+        }))
+      continue;
+    shapes.push_back({.tokens = tokens,
+                      .heads = sizes.heads,
+                      .kv_heads = sizes.kv_heads,
+                      .head_dim = sizes.head_dim,
+                      .window = sizes.window,
+                      .scale = sizes.scale});
+  }
+  return shapes;
 }
 
 Attention::Attention(const AttentionSizes& sizes, const LinearTensors& from)
     : s_(sizes),
       q_norm_(from.record, BlockOperand::q_norm, sizes.norm),
       k_norm_(from.record, BlockOperand::k_norm, sizes.norm),
+      v_norm_(sizes.v_norm ? Norm::weightless(sizes.head_dim, sizes.norm) : Norm()),
       sinks_(find_operand(from.record, BlockOperand::sinks)),
       gated_q_(from, BlockOperand::gated_q),
       qkv_(from, BlockOperand::qkv, BlockOperand::qkv_bias),
       o_(Linear(from, BlockOperand::o, BlockOperand::o_bias).times(sizes.out_scale)) {
   ensure(!s_.gate || q_norm_.exists(), "gated attention normalises its queries");
+  ensure(!v_norm_.exists() || q_norm_.exists(), "a norm of v is beside those of q and k");
+  ensure(!s_.keys_are_values || v_norm_.exists(), "a norm makes values of keys");
 }
 
 std::vector<Mixer::Level> Attention::keep_levels() const {
@@ -72,9 +98,10 @@ std::unique_ptr<Mixer::Work> Attention::carve(const Space& space) const {
   w->qkv = inner.view(s_.dtype, s_.tokens, s_.qkv_dim());
   w->raw_qkv = w->qkv;
   if (q_norm_.exists()) {
-    w->raw_qkv = inner.view(s_.dtype, s_.tokens, s_.qkv_dim());
+    w->raw_qkv = inner.view(s_.dtype, s_.tokens, s_.raw_dim());
     w->q_inv_rms = inner.array<float>(s_.tokens * s_.heads);
     w->k_inv_rms = inner.array<float>(s_.tokens * s_.kv_heads);
+    if (v_norm_.exists()) w->v_inv_rms = inner.array<float>(s_.tokens * s_.kv_heads);
   }
   w->attended = space.at(outputs).view(s_.dtype, s_.tokens, s_.q_dim());
   w->lse = space.at(outputs).array<float>(s_.tokens * s_.heads);
@@ -106,6 +133,22 @@ Attention::Qkv Attention::split(const View& qkv, const View& q) const {
   return {.q = s_.gate ? q : qkv.slice_cols(0, s_.q_dim()),
           .k = qkv.slice_cols(begin, s_.kv_dim()),
           .v = qkv.slice_cols(begin + s_.kv_dim(), s_.kv_dim())};
+}
+
+// The columns of (T, raw); with a gate, q is apart.
+Attention::Qkv Attention::split_raw(const View& raw) const {
+  const int64_t begin = s_.gate ? 0 : s_.q_dim();
+  const View k = raw.slice_cols(begin, s_.kv_dim());
+  return {.q = s_.gate ? View{} : raw.slice_cols(0, s_.q_dim()),
+          .k = k,
+          .v = s_.keys_are_values ? k : raw.slice_cols(begin + s_.kv_dim(), s_.kv_dim())};
+}
+
+// What attention reads.
+Attention::Qkv Attention::attended(const View& raw_qkv, const View& qkv, const View& q) const {
+  Qkv read = split(qkv, q);
+  if (!v_norm_.exists()) read.v = split_raw(raw_qkv).v;
+  return read;
 }
 
 // (T * heads, head_dim) of (T, 2q), whose rows have a query and its gate for every head. Rows are contiguous.
@@ -172,11 +215,12 @@ void Attention::rotate(const Binding& at, const View& heads, const int32_t* angl
 
 struct Attention::Project {
   View x;            // (T, H) normalised
-  View raw_qkv;      // (T, q + 2 kv) out: before q/k norm; may alias `qkv`, and must without q/k norm
-  View qkv;          // (T, q + 2 kv) out: q and k as attention reads them
+  View raw_qkv;      // (T, raw) out: before the norms; may alias columns of `qkv`, and must without norms
+  View qkv;          // (T, q + 2 kv) out: q and k as attention reads them, and v if it is normalised
   View raw_q, q;     // with a gate: (T, 2q) and (T, q) out; the two above are (T, 2 kv)
   float* q_inv_rms;  // (T * heads) out, with q/k norm only
   float* k_inv_rms;  // (T * kv_heads)
+  float* v_inv_rms;  // (T * kv_heads) out, with v norm only
   Turn turn;
 };
 
@@ -185,11 +229,13 @@ static View by_head(const View& rows, int64_t head_dim) {
   return matrix(rows.data, rows.dtype, rows.rows * (rows.cols / head_dim), head_dim);
 }
 
-// Returns the views that attention reads: q and k from `qkv`, v from `raw_qkv`.
+// Returns the views that attention reads. v is normalised first, since it may be made of the keys that their norm
+// overwrites.
 Attention::Qkv Attention::project(const Binding& at, const Project& a) const {
   if (s_.gate) gated_q_.forward(at, a.x, {}, a.raw_q);
   qkv_.forward(at, a.x, {}, a.raw_qkv);
-  const Qkv raw = split(a.raw_qkv, {}), read = split(a.qkv, a.q);
+  const Qkv raw = split_raw(a.raw_qkv), read = split(a.qkv, a.q);
+  if (v_norm_.exists()) v_norm_.forward(at, raw.v, read.v, a.v_inv_rms);
   if (s_.gate) {
     q_norm_.forward(at, queries(a.raw_q), by_head(a.q, s_.head_dim), a.q_inv_rms);
   } else if (q_norm_.exists()) {
@@ -197,7 +243,7 @@ Attention::Qkv Attention::project(const Binding& at, const Project& a) const {
   }
   if (k_norm_.exists()) k_norm_.forward(at, raw.k, read.k, a.k_inv_rms);
   rope(at, read, a.turn, false);
-  return {.q = read.q, .k = read.k, .v = raw.v};
+  return attended(a.raw_qkv, a.qkv, a.q);
 }
 
 void Attention::in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const {
@@ -210,6 +256,7 @@ void Attention::in(const Binding& at, const Call& call, const TokenRange& range,
                .q = s_.gate ? rows(w.q) : View{},
                .q_inv_rms = q_norm_.exists() ? w.q_inv_rms + range.begin * s_.heads : nullptr,
                .k_inv_rms = q_norm_.exists() ? w.k_inv_rms + range.begin * s_.kv_heads : nullptr,
+               .v_inv_rms = v_norm_.exists() ? w.v_inv_rms + range.begin * s_.kv_heads : nullptr,
                .turn = turn_of(call, range)});
 }
 
@@ -221,12 +268,12 @@ Attention::Turn Attention::turn_of(const Call& call, const TokenRange& range) co
 
 void Attention::mix(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const Qkv read = split(w.qkv, w.q), raw = split(w.raw_qkv, {});
+  const Qkv read = attended(w.raw_qkv, w.qkv, w.q);
   at.ops.attention_forward(at.stream, {.shape = shape(s_.tokens),
                                        .documents = call.micro_batch.documents,
                                        .q = read.q,
                                        .k = read.k,
-                                       .v = raw.v,
+                                       .v = read.v,
                                        .sinks = sinks_.weight(at.weights),
                                        .out = w.attended,
                                        .lse = w.lse});
@@ -264,12 +311,12 @@ void Attention::out_backward(const Binding& at, const Call& call, const TokenRan
 
 void Attention::mix_backward(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const Qkv read = split(w.qkv, w.q), raw = split(w.raw_qkv, {}), grad = split(w.grad_qkv, w.grad_q);
+  const Qkv read = attended(w.raw_qkv, w.qkv, w.q), grad = split(w.grad_qkv, w.grad_q);
   at.ops.attention_backward(at.stream, {.shape = shape(s_.tokens),
                                         .documents = call.micro_batch.documents,
                                         .q = read.q,
                                         .k = read.k,
-                                        .v = raw.v,
+                                        .v = read.v,
                                         .sinks = sinks_.weight(at.weights),
                                         .out = w.attended,
                                         .lse = w.lse,
@@ -289,21 +336,28 @@ void Attention::in_backward(const Binding& at, const Call& call, const TokenRang
   const Qkv grad = split(grad_qkv, s_.gate ? rows(w.grad_q) : View{});
   rope(at, grad, turn_of(call, range), true);
   if (q_norm_.exists()) {
-    const Qkv raw = split(rows(w.raw_qkv), {});
+    const Qkv raw = split_raw(rows(w.raw_qkv));
+    if (v_norm_.exists())
+      v_norm_.backward(
+          at, {.x = raw.v, .inv_rms = w.v_inv_rms + range.begin * s_.kv_heads, .grad_out = grad.v, .grad_x = grad.v});
     const View grad_q = s_.gate ? by_head(grad.q, s_.head_dim) : grad.q;
     q_norm_.backward(at, {.x = s_.gate ? queries(rows(w.raw_q)) : raw.q,
                           .inv_rms = w.q_inv_rms + range.begin * s_.heads,
                           .grad_out = grad_q,
                           .grad_x = s_.gate ? queries(grad_raw_q) : grad_q});
-    k_norm_.backward(
-        at, {.x = raw.k, .inv_rms = w.k_inv_rms + range.begin * s_.kv_heads, .grad_out = grad.k, .grad_x = grad.k});
+    k_norm_.backward(at, {.x = raw.k,
+                          .inv_rms = w.k_inv_rms + range.begin * s_.kv_heads,
+                          .grad_out = grad.k,
+                          .residual = s_.keys_are_values ? grad.v : View{},
+                          .grad_x = grad.k});
   }
   if (s_.gate) {
     gated_q_.backward_weight(at, grad_raw_q, x);
     gated_q_.backward_input(at, grad_raw_q, grad_x, add);
   }
-  qkv_.backward_weight(at, grad_qkv, x);
-  qkv_.backward_input(at, grad_qkv, grad_x, add || s_.gate);
+  const View grad_raw = grad_qkv.slice_cols(0, s_.raw_dim());
+  qkv_.backward_weight(at, grad_raw, x);
+  qkv_.backward_input(at, grad_raw, grad_x, add || s_.gate);
 }
 
 int64_t Attention::cache_bytes(int64_t sequences, int64_t context) const {
@@ -312,8 +366,9 @@ int64_t Attention::cache_bytes(int64_t sequences, int64_t context) const {
 
 std::unique_ptr<Mixer::Work> Attention::carve_decode(Carver& carver, int64_t tokens) const {
   auto w = std::make_unique<Work>();
-  w->q_inv_rms = w->k_inv_rms = carver.array<float>(tokens * s_.heads);
-  w->qkv = w->raw_qkv = carver.view(s_.dtype, tokens, s_.qkv_dim());
+  w->q_inv_rms = w->k_inv_rms = w->v_inv_rms = carver.array<float>(tokens * s_.heads);
+  w->qkv = carver.view(s_.dtype, tokens, s_.qkv_dim());
+  w->raw_qkv = w->qkv.slice_cols(0, s_.raw_dim());
   w->attended = carver.view(s_.dtype, tokens, s_.q_dim());
   if (s_.gate) {
     w->q = carver.view(s_.dtype, tokens, s_.q_dim());
@@ -333,6 +388,7 @@ void Attention::decode(const Binding& at, const Decode& a) const {
                    .q = w.q,
                    .q_inv_rms = w.q_inv_rms,
                    .k_inv_rms = w.k_inv_rms,
+                   .v_inv_rms = w.v_inv_rms,
                    .turn = {.angles = a.tokens.angles, .runs = {{0, a.tokens.tokens, false}}, .tables = a.tables}});
   const int64_t rows = a.cache.sequences * a.cache.context;
   const auto cached = [&](int64_t at_byte) { return matrix(a.cache.bytes + at_byte, s_.dtype, rows, s_.kv_dim()); };

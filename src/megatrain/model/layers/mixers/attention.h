@@ -9,6 +9,9 @@
 //   y = residual + out_scale o(attention(q, k, v) * sigmoid(gate))
 //
 // A q/k norm is over each head or over all heads, as the size of its weight says.
+// With `v_norm` the heads of v are normalised too, without a weight. With `keys_are_values` there is no matmul for v:
+// its heads are those of k before their norm.
+//
 // The record's layout decides which of the optional operands exist: biases, q/k norm, sinks. Gradients of frozen
 // tensors are not computed.
 #pragma once
@@ -27,6 +30,7 @@ namespace megatrain {
 
 struct AttentionSizes {
   int64_t heads, kv_heads, head_dim;
+  bool keys_are_values, v_norm;
   int64_t window;  // 0: none
   float scale;     // multiplies q k^T
   double out_scale;
@@ -41,9 +45,13 @@ struct AttentionSizes {
 
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
-  int64_t qkv_dim() const { return (gate ? 0 : q_dim()) + 2 * kv_dim(); }  // of the fused matmul
+  int64_t qkv_dim() const { return (gate ? 0 : q_dim()) + 2 * kv_dim(); }
+  int64_t raw_dim() const { return qkv_dim() - (keys_are_values ? kv_dim() : 0); }  // of the fused matmul's output
 };
 AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shape, int64_t layer);
+
+// The distinct shapes of the model's layers.
+std::vector<AttentionShape> attention_shapes(const ModelConfig& config, int64_t tokens);
 
 class Attention final : public Mixer {
  public:
@@ -77,6 +85,8 @@ class Attention final : public Mixer {
   struct Turn;
   AttentionShape shape(int64_t tokens) const;
   Qkv split(const View& qkv, const View& q) const;
+  Qkv split_raw(const View& raw_qkv) const;
+  Qkv attended(const View& raw_qkv, const View& qkv, const View& q) const;
   View queries(const View& rows) const;
   View gates(const View& rows) const;
   Qkv project(const Binding& at, const Project& args) const;
@@ -87,7 +97,7 @@ class Attention final : public Mixer {
   std::vector<AngleRun> runs_of(const MicroBatchView& micro_batch, const TokenRange& range) const;
 
   AttentionSizes s_;
-  Norm q_norm_, k_norm_;
+  Norm q_norm_, k_norm_, v_norm_;
   WeightOperand sinks_;
   Linear gated_q_, qkv_, o_;  // without a gate, qkv_ computes q too
 };
