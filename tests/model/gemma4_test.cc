@@ -128,6 +128,8 @@ TEST(Gemma4, TakesHeadsOfLayersAsTransformersWritesThem) {
   EXPECT_EQ(c.full_heads->head_dim, 48) << "global_head_dim is not read beside it";
   EXPECT_EQ(c.full_heads->kv_heads, 1);
   EXPECT_EQ(parse_gemma4({{"per_layer_config", json::object()}}).full_heads->head_dim, 32);
+  EXPECT_EQ(parse_gemma4({{"per_layer_config", {{"02", heads}, {"03", heads}}}}).full_heads->head_dim, 48)
+      << "numbers of equal width";
   gemma4_refused({{"per_layer_config", {{"3", heads}}}}, {"per_layer_config.2", "same heads"});
   gemma4_refused({{"per_layer_config", {{"0", heads}, {"2", heads}, {"3", heads}}}}, {"per_layer_config.0"});
   gemma4_refused({{"per_layer_config", {{"3", {{"intermediate_size", 5}}}}}}, {"per_layer_config.3", "intermediate"});
@@ -145,20 +147,61 @@ TEST(Gemma4, HasExpertsBesideAnMlp) {
   gemma4_refused(changes, {"top_k_experts", "8 experts"});
 }
 
+TEST(Gemma4, LastLayersReadKeysOfTheLastLayerOfTheirKind) {
+  const json local = "sliding_attention", full = "full_attention";
+  const ModelConfig c = parse_gemma4({{"num_hidden_layers", 6},
+                                      {"num_kv_shared_layers", 3},
+                                      {"use_double_wide_mlp", true},
+                                      {"layer_types", {local, full, local, local, full, full}}});
+  const auto source = [&](int64_t layer) { return c.kv_source(layer); };
+  EXPECT_EQ(source(0), -1);
+  EXPECT_EQ(source(2), -1);
+  EXPECT_EQ(source(3), 2);
+  EXPECT_EQ(source(4), 1);
+  EXPECT_EQ(source(5), 1);
+  EXPECT_FALSE(c.gives_kv(0));
+  EXPECT_TRUE(c.gives_kv(1));
+  EXPECT_TRUE(c.gives_kv(2));
+  EXPECT_FALSE(c.gives_kv(3));
+  EXPECT_EQ(c.ff_of(2), 96);
+  EXPECT_EQ(c.ff_of(3), 192);
+  const ModelConfig few = c.with_layers({0, 1, 2, 3, 4});
+  EXPECT_EQ(few.kv_readers, 2);
+  EXPECT_EQ(few.kv_source(4), 1);
+}
+
+TEST(Gemma4, TakesItsSizesWhereLayersHaveInputs) {
+  const ModelConfig c = parse_gemma4({{"hidden_size_per_layer_input", 8}});
+  EXPECT_EQ(c.layer_input, 8);
+  EXPECT_EQ(c.layer_input_cols, 32);
+  EXPECT_EQ(c.with_layers({0, 2}).layer_input_cols, 32) << "a layer's record does not depend on how many there are";
+  const std::vector<LayerLayout> layouts = model_layouts(c);
+  EXPECT_EQ(layouts.size(), 2u + 4 * 2 + 2) << "of the first layer also what all layers share, and its table";
+  EXPECT_EQ(layouts[4].tensors.front().name, "model.embed_tokens_per_layer.weight");
+  expect_error(ExitCode::bad_input, {"vocab_size_per_layer_input", "262144"}, [] {
+    parse_gemma4(json::object(), {"hidden_size_per_layer_input", "vocab_size_per_layer_input"});
+  });
+}
+
 TEST(Gemma4, NeverTrainsALayersScale) {
-  for (const TrainRules& rules : {TrainRules{}, TrainRules{.train_only = {"*"}}}) {
-    for (const LayerLayout& layout : model_layouts(parse_gemma4(json::object()), DType::bf16, rules)) {
-      for (const TensorSpec& tensor : layout.tensors)
-        EXPECT_EQ(tensor.state_offset >= 0, !tensor.name.ends_with("layer_scalar")) << tensor.name;
+  for (const json& inputs : {json{{"hidden_size_per_layer_input", 0}}, json{{"hidden_size_per_layer_input", 4}}}) {
+    for (const TrainRules& rules : {TrainRules{}, TrainRules{.train_only = {"*"}}}) {
+      for (const LayerLayout& layout : model_layouts(parse_gemma4(inputs), DType::bf16, rules)) {
+        for (const TensorSpec& tensor : layout.tensors)
+          EXPECT_EQ(tensor.state_offset >= 0, !tensor.name.ends_with("layer_scalar")) << tensor.name;
+      }
     }
   }
 }
 
 TEST(Gemma4, RefusesWhatItCannotDo) {
-  gemma4_refused({{"num_kv_shared_layers", 2}}, {"num_kv_shared_layers", "earlier layer"});
-  gemma4_refused({{"hidden_size_per_layer_input", 256}}, {"hidden_size_per_layer_input", "each layer"});
-  expect_error(ExitCode::bad_input, {"hidden_size_per_layer_input", "256"},
-               [] { parse_gemma4(json::object(), {"hidden_size_per_layer_input"}); });
+  gemma4_refused({{"num_kv_shared_layers", 4}}, {"num_kv_shared_layers", "num_hidden_layers (4)"});
+  gemma4_refused({{"num_kv_shared_layers", 2}}, {"layer 2", "full_attention"});
+  gemma4_refused({{"hidden_size_per_layer_input", 8}, {"vocab_size_per_layer_input", 90}},
+                 {"vocab_size_per_layer_input", "90", "100"});
+  json inputs = kExperts;
+  inputs["hidden_size_per_layer_input"] = 8;
+  gemma4_refused(inputs, {"hidden_size_per_layer_input", "experts"});
   gemma4_refused({{"use_bidirectional_attention", "all"}}, {"use_bidirectional_attention", "causal"});
   gemma4_refused({{"hidden_activation", "silu"}}, {"hidden_activation", "gelu_pytorch_tanh"});
   gemma4_refused({{"attention_bias", true}}, {"attention_bias"});

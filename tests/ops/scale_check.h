@@ -21,6 +21,9 @@ inline void expect_scaled(Harness& h, DType dtype, int64_t rows, int64_t cols) {
   for (double& value : wanted) value = stored(static_cast<float>(value) * static_cast<float>(factor[0]), dtype);
   EXPECT_EQ(h.read(to), wanted);
   EXPECT_EQ(h.read(from), wanted) << "in place";
+  h.ops.scale_all(h.stream, {.x = from.view, .times = 1.5f, .out = to.view});
+  for (double& value : wanted) value = stored(static_cast<float>(value) * 1.5f, dtype);
+  EXPECT_EQ(h.read(to), wanted) << "without a stored factor";
 }
 
 // Tokens choose 2 of 5 experts; no token chooses expert 3.

@@ -79,6 +79,9 @@ CASES = [
                 clip=1.18),
     AdapterCase("gemma4_keys", "Gemma 4: no v_proj where values are made of keys", "gemma4_keys", {"rank": 2, "alpha": 4},
                 clip=0.3),
+    AdapterCase("gemma4_e2b", "Gemma 4 E2B: readers without k_proj and v_proj, what makes and takes inputs of layers",
+                "gemma4_e2b", {"rank": 2, "alpha": 4}, clip=0.3,
+                merged=["per_layer_model_projection", "layers.0.per_layer_input_gate", "layers.4.self_attn.q_proj"]),
     AdapterCase("gemma4_moe", "Gemma 4: attention, the MLP beside experts, and the router", "gemma4_moe",
                 {"rank": 2, "alpha": 4}, clip=0.3,
                 merged=["layers.0.router.proj", "layers.0.mlp.down_proj", "layers.1.self_attn.k_proj"]),
@@ -210,6 +213,7 @@ LINEAR = {"self_attn." + module for module in ATTENTION}
 MLP = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
 EXPERTS = {"mlp.gate.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"}
 LATENT = {"self_attn." + module for module in ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")}
+LAYER_INPUT = {"per_layer_input_gate", "per_layer_projection"}
 SHARED = {"mlp.shared_expert." + module for module in ("gate_proj", "up_proj", "down_proj")}
 FUSED_MLP = {"mlp.gate_up_proj", "mlp.down_proj"}
 DELTA_NET = {"linear_attn." + module for module in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")}
@@ -217,7 +221,7 @@ ALL_LINEAR = {"phi3": ({"self_attn.qkv_proj", "self_attn.o_proj"} | FUSED_MLP, s
               "glm4": (LINEAR | FUSED_MLP, set()),
               "qwen3_moe": (LINEAR, EXPERTS), "mixtral": (LINEAR, EXPERTS), "gpt_oss": (LINEAR, set()),
               "qwen2_moe": (LINEAR | SHARED | {"mlp.shared_expert_gate"}, set()),
-              "glm4_moe_lite": (LATENT, EXPERTS), "gemma4_text": (LINEAR | MLP | {"router.proj"}, set())}
+              "glm4_moe_lite": (LATENT, EXPERTS), "gemma4_text": (LINEAR | MLP | LAYER_INPUT | {"router.proj"}, set())}
 
 
 # ---- adapters --------------------------------------------------------------------------------------------------------
@@ -394,8 +398,8 @@ def check_all_linear(case):
         kinds = getattr(model.config, "layer_types", None) or [""] * len(layers)
         of_layer = [DELTA_NET | MLP if kind == "linear_attention" and expected else expected for kind in kinds]
         wanted = {layer + name for layer, names in zip(layers, of_layer) for name in names}
-        if case.base_case.family == "gemma4_text":  # layers that make values of keys have no v_proj
-            wanted &= present
+        if case.base_case.family == "gemma4_text":  # layers lack what they make of other parts or read
+            wanted = (wanted | {"model.per_layer_model_projection"} if expected else wanted) & present
         assert set(found) == wanted, (case.name, found)
 
 

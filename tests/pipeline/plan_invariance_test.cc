@@ -47,8 +47,6 @@ TEST_P(PlanInvariance, EveryRandomPlanGivesOneStateHash) {
 INSTANTIATE_TEST_SUITE_P(
     Shapes, PlanInvariance,
     ::testing::Values(Case{"bf16_clipped", {}}, Case{"bf16_tied_unclipped", {.layers = 7, .tied = true, .clip = false}},
-                      Case{"gemma4", {.tied = true, .gemma4 = true}},
-                      Case{"gemma4_experts", {.layers = 4, .tied = true, .gemma4 = true, .experts = 6}},
                       Case{"fp32_unclipped", {.layers = 6, .clip = false, .precision = "fp32"}},
                       Case{"fp32_tied_clipped", {.layers = 8, .micro_batches = 8, .tied = true, .precision = "fp32"}}),
     [](const auto& info) { return info.param.name; });

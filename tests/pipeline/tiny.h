@@ -40,7 +40,6 @@ struct Shape {
   std::string master = "fp32";
   bool dumps = false;  // gradients on the device can be read after a step
   int64_t alias_layers = 0;
-  bool gemma4 = false;         // heads of two sizes, values made of keys, capped logits; experts are beside MLPs
   bool biases = false;         // of attention
   int64_t experts = 0;         // in every layer but the second; each token uses 3
   bool experts_below = false;  // in the second layer too
@@ -65,39 +64,8 @@ struct Shape {
   std::vector<std::string> prompts = {};
 };
 
-// Every second layer is local.
-inline ModelConfig gemma4_config(const Shape& shape) {
-  nlohmann::json types = nlohmann::json::array();
-  for (int64_t layer = 0; layer < shape.layers; ++layer)
-    types.push_back(layer % 2 == 0 && layer + 1 < shape.layers ? "sliding_attention" : "full_attention");
-  return parse_model_config({{"architectures", {"Gemma4ForCausalLM"}},
-                             {"vocab_size", 61},
-                             {"hidden_size", shape.hidden},
-                             {"intermediate_size", shape.ff},
-                             {"num_hidden_layers", shape.layers},
-                             {"num_attention_heads", 4},
-                             {"num_key_value_heads", 2},
-                             {"head_dim", 8},
-                             {"global_head_dim", 12},
-                             {"num_global_key_value_heads", 1},
-                             {"attention_k_eq_v", true},
-                             {"sliding_window", 5},
-                             {"layer_types", types},
-                             {"final_logit_softcapping", 8.0},
-                             {"initializer_range", 0.2},
-                             {"max_position_embeddings", 64},
-                             {"hidden_size_per_layer_input", 0},
-                             {"enable_moe_block", shape.experts > 0},
-                             {"num_experts", std::max<int64_t>(shape.experts, 1)},
-                             {"top_k_experts", 3},
-                             {"moe_intermediate_size", 16},
-                             {"tie_word_embeddings", shape.tied}},
-                            "the tiny model");
-}
-
 inline ModelConfig model_config(const Shape& shape) {
   if (!shape.config_file.empty()) return parse_model_config(read_json_file(shape.config_file), shape.config_file);
-  if (shape.gemma4) return gemma4_config(shape);
   nlohmann::json config = {{"architectures", {"Qwen3ForCausalLM"}},
                            {"vocab_size", shape.vocab},
                            {"hidden_size", shape.hidden},

@@ -113,16 +113,17 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Every bound name must then be used below, or be discarded with the reason.
   const auto& [architecture, part_of, vocab, hidden, ff, layers, heads, kv_heads, head_dim, full_heads, max_position,
                norm_eps, norm_offset, init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate,
-               v_norm, activation, embedding_scale, attention_scale, branch_scale, logits_scale, logits_cap, rope,
-               window_rope, window, no_rope, sinks, delta_net, latent, experts, dtype, mxfp4_experts, fp8_exceptions] =
-      config;
+               v_norm, kv_readers, wide_readers, layer_input, layer_input_cols, activation, embedding_scale,
+               attention_scale, branch_scale, logits_scale, logits_cap, rope, window_rope, window, no_rope, sinks,
+               delta_net, latent, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth, proportion] =
       rope;
   // how the values are stored does not change the model
   static_cast<void>(mxfp4_experts);
   static_cast<void>(fp8_exceptions);
-  static_cast<void>(part_of);  // nor do the parts that are not trained
+  static_cast<void>(layer_input_cols);  // follows from layer_input
+  static_cast<void>(part_of);           // nor do the parts that are not trained
   std::vector<ModelField> fields = {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},
@@ -145,6 +146,9 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"qk_norm", qk_norm, true},
       {"attention_gate", attention_gate, true},
       {"v_norm", v_norm, true},
+      {"num_kv_shared_layers", kv_readers, true},
+      {"use_double_wide_mlp", wide_readers, true},
+      {"hidden_size_per_layer_input", layer_input, true},
       {"hidden_act", activation_name(activation), true},
       {"embedding_scale", embedding_scale, true},
       {"attention_scale", attention_scale, true},

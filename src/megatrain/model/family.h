@@ -66,6 +66,10 @@ struct Family {
   std::vector<std::unique_ptr<const Phase>> (*phases)(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                                                       std::span<const LayerLayout> records);
 
+  // The tensors of further records, for phases that follow a layer's block or come before it. Each record may have
+  // adapters, which are then a record of their own behind it. `phases` gets these records last.
+  std::vector<std::vector<TensorSpec>> (*more_tensors)(const ModelConfig& config, int64_t layer) = nullptr;
+
   // Layers of one kind have the same tensor shapes, cost and scratch, so the name must cover whatever decides these.
   std::string (*kind)(const ModelConfig& config, int64_t layer) = attention_kind;
 

@@ -28,13 +28,20 @@ LayerLayout layout_of(std::vector<TensorSpec> tensors, DType dtype) {
 }
 
 // The tensors of each record of a layer: the block's first one, those of buffers, the experts', their adapters', the
-// block's adapters.
+// block's adapters, and those of further phases, each with its adapters.
 std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, int64_t layer,
                                                     const AdapterRules& adapter, int64_t experts_per_record) {
-  std::vector<std::vector<TensorSpec>> lists = family_of(config).tensors(config, layer);
+  const Family& family = family_of(config);
+  std::vector<std::vector<TensorSpec>> lists = family.tensors(config, layer);
   std::vector<TensorSpec> adapters = adapter_tensors(adapter, lists.front());
   const auto with_adapters = [&](std::vector<std::vector<TensorSpec>> records) {
     if (!adapters.empty()) records.push_back(std::move(adapters));
+    if (!family.more_tensors) return records;
+    for (std::vector<TensorSpec>& list : family.more_tensors(config, layer)) {
+      std::vector<TensorSpec> own = adapter_tensors(adapter, list);
+      records.push_back(std::move(list));
+      if (!own.empty()) records.push_back(std::move(own));
+    }
     return records;
   };
   if (!config.experts.in_layer(layer)) return with_adapters(std::move(lists));
@@ -103,7 +110,10 @@ ModelConfig one_layer_of_each_kind(const ModelConfig& config) {
 int64_t largest_layer_record(const ModelConfig& config) {
   const std::vector<LayerLayout> layouts = model_layouts(one_layer_of_each_kind(config));
   int64_t largest = 0;
-  for (size_t r = 1; r + 1 < layouts.size(); ++r) largest = std::max(largest, layouts[r].elements);
+  for (size_t r = 1; r + 1 < layouts.size(); ++r) {
+    const bool is_table = layouts[r].tensors.front().role == TensorRole::embedding;  // its rows are looked up
+    if (!is_table) largest = std::max(largest, layouts[r].elements);
+  }
   return largest;
 }
 

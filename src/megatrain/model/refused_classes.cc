@@ -74,10 +74,9 @@ std::vector<RefusedGroup> dense_groups() {
       {"layers add embeddings of their own and share keys and values",
        "Gemma 3",
        {"Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"}},
-      {"its global layers have heads of another size",
-       "Gemma 3",
-       {"Gemma4AssistantForCausalLM", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
-        "Gemma4UnifiedAssistantForCausalLM", "Gemma4UnifiedForCausalLM", "Gemma4UnifiedForConditionalGeneration"}},
+      {"it drafts tokens for another model",
+       "Gemma 4",
+       {"Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"}},
   };
 }
 

@@ -35,11 +35,12 @@ struct GatedBackward {
   Activation activation = Activation::silu;
 };
 
-// out = factor x, in fp32, rounded once. All are of one dtype.
+// out = times factor x, in fp32, rounded once. All are of one dtype.
 struct ScaleAll {
   View x;       // (T, N), strided rows
-  View factor;  // (1)
-  View out;     // (T, N), strided rows; may alias x
+  View factor;  // (1), or empty: 1
+  float times = 1;
+  View out;  // (T, N), strided rows; may alias x
 };
 
 // z = gate (kGeluLinear + kGeluCubic gate^2)

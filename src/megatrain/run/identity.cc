@@ -51,6 +51,9 @@ const std::map<std::string, json>& former_values() {
                                                      {"pairs", false},
                                                      {"query_growth", 0.0},
                                                      {"v_norm", false},
+                                                     {"num_kv_shared_layers", 0},
+                                                     {"use_double_wide_mlp", false},
+                                                     {"hidden_size_per_layer_input", 0},
                                                      {"full_heads", json()},
                                                      {"rope_parameters.partial_rotary_factor", 1.0},
                                                      {"partial_rotary_factor", 1.0}};

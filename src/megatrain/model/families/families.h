@@ -14,6 +14,7 @@ Family glm4_moe_family();
 Family glm4_moe_lite_family();
 Family deepseek_v3_family();
 Family gemma4_family();
+Family gemma4_unified_family();
 Family gpt_oss_family();
 Family granite_family();
 Family llama_family();

@@ -1,6 +1,7 @@
 // Gemma 4, text only. Like Gemma 3 it has norms before and after each branch and local layers with a sliding window.
 // Global layers have larger heads, and values that may be made of the keys. A layer's output is multiplied by a stored
-// number. Some models have experts beside the MLP of each layer.
+// number. Some models have experts beside the MLP of each layer. In others (E2B, E4B) the last layers read the keys and
+// values of earlier ones, and every token gives something of its own to each layer.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "megatrain/model/layers/channels/experts.h"
 #include "megatrain/model/layers/channels/mlp.h"
 #include "megatrain/model/layers/channels/normed.h"
+#include "megatrain/model/layers/layer_inputs.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/families/families.h"
 #include "megatrain/model/known_fields.h"
@@ -34,14 +36,14 @@ void refuse_other(const ConfigReader& r, const char* key, const json& supported,
 }
 
 // The window of each layer. The last layer is always global.
-std::vector<int64_t> read_gemma4_windows(const ConfigReader& r, int64_t layers) {
+std::vector<int64_t> read_gemma4_windows(const ConfigReader& r, int64_t layers, int64_t absent_window) {
   constexpr int64_t kPattern = 6;
   std::vector<bool> local;
   for (int64_t l = 0; l < layers; ++l) local.push_back((l + 1) % kPattern != 0);
   local = read_layer_types(r, layers).value_or(local);
   local.back() = false;
   r.refuse_null("sliding_window");
-  const int64_t window = r.positive("sliding_window", 512);
+  const int64_t window = r.positive("sliding_window", absent_window);
   std::vector<int64_t> windows;
   for (const bool is_local : local) windows.push_back(is_local ? window : 0);
   return windows;
@@ -138,19 +140,51 @@ void read_gemma4_experts(const ConfigReader& r, ModelConfig& c) {
   e.beside_mlp = true;
 }
 
-void read_gemma4(const ConfigReader& r, ModelConfig& c) {
-  read_sizes(r, {.kv_heads = 4, .null_kv_heads = false, .head_dim = 256, .max_position = 131072}, c);
+// The last layers, which read the keys and values of earlier ones.
+void read_readers(const ConfigReader& r, ModelConfig& c) {
+  c.kv_readers = r.not_negative("num_kv_shared_layers", 0);
+  c.wide_readers = r.boolean("use_double_wide_mlp", false);
+  if (c.kv_readers == 0) return;
+  if (c.kv_readers >= c.layers)
+    fail_input(fmt::format("{}: 'num_kv_shared_layers' is {}; it must be less than num_hidden_layers ({})", r.where(),
+                           c.kv_readers, c.layers));
+  for (int64_t layer = c.layers - c.kv_readers; layer < c.layers; ++layer) {
+    if (c.kv_source(layer) >= 0) continue;
+    fail_input(
+        fmt::format("{}: layer {} shares keys and values ('num_kv_shared_layers'), but no layer before the {} that do "
+                    "is of its kind ({})",
+                    r.where(), layer, c.kv_readers,
+                    c.window[static_cast<size_t>(layer)] > 0 ? "sliding_attention" : "full_attention"));
+  }
+}
+
+void read_layer_inputs(const ConfigReader& r, ModelConfig& c) {
+  constexpr int64_t kAbsent = 256, kAbsentVocab = 262144;
+  c.layer_input = r.not_negative("hidden_size_per_layer_input", kAbsent);
+  if (c.layer_input == 0) return;
+  c.layer_input_cols = c.layers * c.layer_input;
+  const int64_t vocab = r.positive("vocab_size_per_layer_input", kAbsentVocab);
+  if (vocab != c.vocab)
+    fail_input(
+        fmt::format("{}: 'vocab_size_per_layer_input' is {} and vocab_size is {}; every token needs a row of both "
+                    "tables, so they must be equal",
+                    r.where(), vocab, c.vocab));
+  if (r.boolean("enable_moe_block", false))
+    fail_input(r.where() + ": 'hidden_size_per_layer_input' must be 0 in a model with experts");
+}
+
+// What transformers takes for absent fields.
+struct AbsentSizes {
+  int64_t window, max_position;
+};
+
+void read_gemma4_part(const ConfigReader& r, const AbsentSizes& absent, ModelConfig& c) {
+  read_sizes(r, {.kv_heads = 4, .null_kv_heads = false, .head_dim = 256, .max_position = absent.max_position}, c);
   c.tied = r.boolean("tie_word_embeddings", true);
   if (!r.object().contains("pad_token_id")) c.pad_id = 0;  // transformers' default
   refuse_other(r, "hidden_activation", "gelu_pytorch_tanh", "other activations are not supported");
   refuse_other(r, "attention_bias", false, "its matmuls have no biases");
   refuse_other(r, "use_bidirectional_attention", "vision", "text is trained with causal attention");
-  refuse_other(r, "num_kv_shared_layers", 0, "keys and values of an earlier layer are not supported");
-  if (r.not_negative("hidden_size_per_layer_input", 256) != 0)
-    fail_input(
-        fmt::format("{}: 'hidden_size_per_layer_input' is {}; megatrain supports only 0 here: embeddings of each "
-                    "layer are not supported",
-                    r.where(), r.not_negative("hidden_size_per_layer_input", 256)));
   for (const char* key : {"mlp_bias", "use_sliding_window", "max_window_layers", "rope_scaling", "rope_theta"})
     must_be(r, key, nullptr, c.architecture);
 
@@ -159,14 +193,32 @@ void read_gemma4(const ConfigReader& r, ModelConfig& c) {
   c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
   c.attention_scale = 1;
   c.logits_cap = r.has("final_logit_softcapping") ? r.positive_number("final_logit_softcapping", 1) : 0;
-  c.window = read_gemma4_windows(r, c.layers);
+  c.window = read_gemma4_windows(r, c.layers, absent.window);
   c.full_heads = read_full_heads(r, c);
+  read_readers(r, c);
   c.rope = read_gemma4_rope(r, "full_attention",
                             {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.25}, {"rope_theta", 1e6}},
                             c.max_position);
   c.window_rope =
       read_gemma4_rope(r, "sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}, c.max_position);
+}
+
+void read_gemma4(const ConfigReader& r, ModelConfig& c) {
+  read_gemma4_part(r, {.window = 512, .max_position = 131072}, c);
+  read_layer_inputs(r, c);
   read_gemma4_experts(r, c);
+}
+
+void read_gemma4_unified(const ConfigReader& r, ModelConfig& c) {
+  read_gemma4_part(r, {.window = 1024, .max_position = 262144}, c);
+}
+
+std::vector<std::string> gemma4_fields(std::vector<std::string> more) {
+  for (const char* field :
+       {"hidden_activation", "global_head_dim", "num_global_key_value_heads", "attention_k_eq_v", "per_layer_config",
+        "num_kv_shared_layers", "use_double_wide_mlp", "final_logit_softcapping", "use_bidirectional_attention"})
+    more.emplace_back(field);
+  return more;
 }
 
 // The names of a layer's tensors, with its prefix.
@@ -216,18 +268,20 @@ std::vector<std::vector<TensorSpec>> gemma4_tensors(const ModelConfig& c, int64_
   LayerTensors list{fmt::format("model.layers.{}.", layer)};
   list.vector(At::input_norm, "input_layernorm.weight", c.hidden);
   list.matrix(At::qkv, "self_attn.q_proj", q, c.hidden);
-  list.matrix(At::qkv, "self_attn.k_proj", kv, c.hidden);
-  if (!heads.keys_are_values) list.matrix(At::qkv, "self_attn.v_proj", kv, c.hidden);
+  const bool own_kv = c.kv_source(layer) < 0;
+  if (own_kv) list.matrix(At::qkv, "self_attn.k_proj", kv, c.hidden);
+  if (own_kv && !heads.keys_are_values) list.matrix(At::qkv, "self_attn.v_proj", kv, c.hidden);
   list.vector(At::q_norm, "self_attn.q_norm.weight", heads.head_dim);
-  list.vector(At::k_norm, "self_attn.k_norm.weight", heads.head_dim);
+  if (own_kv) list.vector(At::k_norm, "self_attn.k_norm.weight", heads.head_dim);
   list.matrix(At::o, "self_attn.o_proj", c.hidden, q);
   list.vector(At::o_norm, "post_attention_layernorm.weight", c.hidden);
   list.vector(moe ? At::mlp_norm : At::post_norm, "pre_feedforward_layernorm.weight", c.hidden);
-  list.matrix(At::gate_up, "mlp.gate_proj", c.ff, c.hidden);
-  list.matrix(At::gate_up, "mlp.up_proj", c.ff, c.hidden);
-  list.matrix(At::down, "mlp.down_proj", c.hidden, c.ff);
+  const int64_t ff = c.ff_of(layer);
+  list.matrix(At::gate_up, "mlp.gate_proj", ff, c.hidden);
+  list.matrix(At::gate_up, "mlp.up_proj", ff, c.hidden);
+  list.matrix(At::down, "mlp.down_proj", c.hidden, ff);
   list.vector(At::down_norm, "post_feedforward_layernorm.weight", c.hidden);
-  list.vector(At::out_scale, "layer_scalar", 1, TensorRole::buffer);
+  if (c.layer_input == 0) list.vector(At::out_scale, "layer_scalar", 1, TensorRole::buffer);
   if (!moe) return {std::move(list.tensors)};
   list.vector(At::mlp_out_norm, "post_feedforward_layernorm_1.weight", c.hidden);
   list.vector(At::experts_norm, "pre_feedforward_layernorm_2.weight", c.hidden);
@@ -240,9 +294,67 @@ std::vector<std::vector<TensorSpec>> gemma4_tensors(const ModelConfig& c, int64_
   return lists;
 }
 
+// What tokens give to this layer and, in layer 0, what makes that for all layers.
+std::vector<std::vector<TensorSpec>> gemma4_more_tensors(const ModelConfig& c, int64_t layer) {
+  using At = LayerInputOperand;
+  if (c.layer_input == 0) return {};
+  LayerTensors list{fmt::format("model.layers.{}.", layer)};
+  list.matrix(At::gate, "per_layer_input_gate", c.layer_input, c.hidden);
+  list.matrix(At::out, "per_layer_projection", c.hidden, c.layer_input);
+  list.vector(At::out_norm, "post_per_layer_input_norm.weight", c.hidden);
+  list.vector(At::factor, "layer_scalar", 1, TensorRole::buffer);
+  if (layer > 0) return {std::move(list.tensors)};
+  LayerTensors all{"model."};
+  all.matrix(At::project, "per_layer_model_projection", c.layer_input_cols, c.hidden);
+  all.vector(At::project_norm, "per_layer_projection_norm.weight", c.layer_input);
+  return {std::move(list.tensors),
+          std::move(all.tensors),
+          {{.name = "model.embed_tokens_per_layer.weight",
+            .rows = c.vocab,
+            .cols = c.layer_input_cols,
+            .role = TensorRole::embedding}}};
+}
+
+// A record among a layer's, and its adapters if they follow it.
+struct FoundRecord {
+  FoundRecord(std::span<const LayerLayout> all, int64_t index)
+      : at{.weights = index}, tensors(all[static_cast<size_t>(index)]) {
+    if (index + 1 == std::ssize(all) || !all[static_cast<size_t>(index + 1)].is_adapter()) return;
+    at.adapters = index + 1;
+    tensors.adapters = &all[static_cast<size_t>(index + 1)];
+  }
+  int64_t end() const { return at.adapters.value_or(at.weights) + 1; }
+
+  LayerInputRecords at;
+  LinearTensors tensors;
+};
+
+std::vector<std::unique_ptr<const Phase>> dense_gemma4_phases(const ModelConfig& config, const ModelShape& shape,
+                                                              int64_t layer, std::span<const LayerLayout> records) {
+  const FoundRecord block(records, 0);
+  std::vector<std::unique_ptr<const Phase>> phases =
+      dense_phases(config, shape, layer, records.first(static_cast<size_t>(block.end())));
+  if (config.layer_input == 0) return phases;
+  const FoundRecord input(records, block.end());
+  phases.push_back(std::make_unique<LayerInput>(config, shape, layer, input.tensors, input.at));
+  if (layer > 0) return phases;
+  FoundRecord inputs(records, input.end());
+  inputs.at.table = inputs.end();
+  phases.insert(phases.begin(), std::make_unique<LayerInputs>(config, shape, inputs.tensors, inputs.at));
+  return phases;
+}
+
+std::string gemma4_kind(const ModelConfig& config, int64_t layer) {
+  std::string kind = attention_kind(config, layer);
+  if (config.kv_source(layer) >= 0) kind += " that reads keys";
+  if (config.gives_kv(layer)) kind += " that shares keys";
+  if (config.layer_input > 0 && layer == 0) kind += ", first";
+  return kind;
+}
+
 std::vector<std::unique_ptr<const Phase>> gemma4_phases(const ModelConfig& config, const ModelShape& shape,
                                                         int64_t layer, std::span<const LayerLayout> records) {
-  if (!config.experts.in_layer(layer)) return dense_phases(config, shape, layer, records);
+  if (!config.experts.in_layer(layer)) return dense_gemma4_phases(config, shape, layer, records);
   using At = BlockOperand;
   const LinearTensors from(records.front(), adapters_among(records));
   const auto own = records.subspan(1, records.size() - (from.adapters ? 2 : 1));
@@ -285,29 +397,44 @@ Family::Preset gemma4_preset(const char* name, const Gemma4Sizes& p) {
   return {name, config};
 }
 
+MultimodalClass gemma4_whole(const char* architecture, const char* model_type, const char* text_type) {
+  return {.architecture = architecture,
+          .model_type = model_type,
+          .text_type = text_type,
+          .absent = {{"vocab_size", 262144},
+                     {"hidden_size", 2304},
+                     {"intermediate_size", 9216},
+                     {"num_hidden_layers", 30},
+                     {"num_attention_heads", 8}}};
+}
+
 }  // namespace
 
 Family gemma4_family() {
-  return {
-      .architecture = "Gemma4ForCausalLM",
-      .model_type = "gemma4_text",
-      .fields = {"hidden_activation", "global_head_dim", "num_global_key_value_heads", "attention_k_eq_v",
-                 "per_layer_config", "num_kv_shared_layers", "hidden_size_per_layer_input",
-                 "vocab_size_per_layer_input", "use_double_wide_mlp", "enable_moe_block", "num_experts",
-                 "top_k_experts", "moe_intermediate_size", "final_logit_softcapping", "use_bidirectional_attention"},
-      .read = read_gemma4,
-      .tensors = gemma4_tensors,
-      .phases = gemma4_phases,
-      .presets = {gemma4_preset("gemma4-31b", {5376, 60, 21504, 32, 16, 4, 0}),
-                  gemma4_preset("gemma4-26b-a4b", {2816, 30, 2112, 16, 8, 2, 128})},
-      .part_of = {{.architecture = "Gemma4ForConditionalGeneration",
-                   .model_type = "gemma4",
-                   .text_type = "gemma4_text",
-                   .absent = {{"vocab_size", 262144},
-                              {"hidden_size", 2304},
-                              {"intermediate_size", 9216},
-                              {"num_hidden_layers", 30},
-                              {"num_attention_heads", 8}}}}};
+  return {.architecture = "Gemma4ForCausalLM",
+          .model_type = "gemma4_text",
+          .fields = gemma4_fields({"hidden_size_per_layer_input", "vocab_size_per_layer_input", "enable_moe_block",
+                                   "num_experts", "top_k_experts", "moe_intermediate_size"}),
+          .read = read_gemma4,
+          .tensors = gemma4_tensors,
+          .phases = gemma4_phases,
+          .more_tensors = gemma4_more_tensors,
+          .kind = gemma4_kind,
+          .presets = {gemma4_preset("gemma4-31b", {5376, 60, 21504, 32, 16, 4, 0}),
+                      gemma4_preset("gemma4-26b-a4b", {2816, 30, 2112, 16, 8, 2, 128})},
+          .part_of = {gemma4_whole("Gemma4ForConditionalGeneration", "gemma4", "gemma4_text")}};
+}
+
+// The 12B, whose images and sounds enter without encoders.
+Family gemma4_unified_family() {
+  return {.architecture = "Gemma4UnifiedForCausalLM",
+          .model_type = "gemma4_unified_text",
+          .fields = gemma4_fields({}),
+          .read = read_gemma4_unified,
+          .tensors = gemma4_tensors,
+          .phases = gemma4_phases,
+          .kind = gemma4_kind,
+          .part_of = {gemma4_whole("Gemma4UnifiedForConditionalGeneration", "gemma4_unified", "gemma4_unified_text")}};
 }
 
 }  // namespace megatrain

@@ -119,8 +119,12 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
-  bool attention_gate = false;  // q_proj also has a gate for each output of attention, head by head
-  bool v_norm = false;          // without a weight
+  bool attention_gate = false;   // q_proj also has a gate for each output of attention, head by head
+  bool v_norm = false;           // without a weight
+  int64_t kv_readers = 0;        // the last layers, which read the keys and values of an earlier one: kv_source()
+  bool wide_readers = false;     // their MLPs have twice the width
+  int64_t layer_input = 0;       // elements that a token's id gives to each layer (layer_inputs.h); 0: none
+  int64_t layer_input_cols = 0;  // and to all layers
   Activation activation = Activation::silu;
   double embedding_scale = 1;
   double attention_scale = 0;  // multiplies q k^T; 0: 1 / sqrt(head_dim)
@@ -145,6 +149,10 @@ struct ModelConfig {
     const bool full = window[static_cast<size_t>(layer)] == 0;
     return full && full_heads ? *full_heads : HeadSizes{.kv_heads = kv_heads, .head_dim = head_dim};
   }
+  // The layer whose keys and values the layer reads: the last one of its kind that is no reader; -1: it has its own.
+  int64_t kv_source(int64_t layer) const;
+  bool gives_kv(int64_t layer) const;
+  int64_t ff_of(int64_t layer) const { return wide_readers && kv_source(layer) >= 0 ? 2 * ff : ff; }
   int64_t full_head_dim() const { return full_heads ? full_heads->head_dim : head_dim; }
 
   // Where all layers have heads of one size.

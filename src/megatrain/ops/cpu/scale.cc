@@ -7,10 +7,10 @@ namespace megatrain::cpu {
 void scale_all(const Context& context, const ScaleAll& args) {
   check_dtype(args.x);
   check_dtype(args.out);
-  ensure(args.x.rows == args.out.rows && args.x.cols == args.out.cols && args.factor.cols == 1,
+  ensure(args.x.rows == args.out.rows && args.x.cols == args.out.cols && args.factor.cols <= 1,
          "scaling keeps the shape and has one factor");
   float scratch = 0;
-  const float factor = *read(args.factor, 0, 0, 1, &scratch);
+  const float factor = args.times * (args.factor.empty() ? 1 : *read(args.factor, 0, 0, 1, &scratch));
   for_rows(context.team, args.x.rows, args.x.cols, [&](int64_t row) {
     for_chunks(args.x.cols, [&](int64_t begin, int64_t count) {
       Chunk buffer;

@@ -129,7 +129,7 @@ void attend(const CachedAttention& args, cudaStream_t stream) {
 // Whether every head of every row can be read in packs of `count` elements.
 bool heads_pack(const CachedAttention& args, int count) {
   for (const View* view : {&args.q, &args.k, &args.v, &args.k_cache, &args.v_cache}) {
-    if (!packs(*view, count)) return false;
+    if (!view->empty() && !packs(*view, count)) return false;
   }
   return args.shape.head_dim % count == 0;
 }
@@ -141,7 +141,9 @@ void launch(const CachedAttention& args, cudaStream_t stream) {
   if (shape.tokens == 0) return;
   ensure(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, "query heads share key heads evenly");
   ensure(shape.head_dim <= kSimpleHeadDim && shape.heads < 65536, "cached attention has heads of at most 512 elements");
-  ensure(args.k.dtype == args.q.dtype && args.k_cache.dtype == args.q.dtype && args.v_cache.dtype == args.q.dtype,
+  const bool appends = !args.k.empty();
+  ensure((!appends || args.k.dtype == args.q.dtype) && args.k_cache.dtype == args.q.dtype &&
+             args.v_cache.dtype == args.q.dtype,
          "cached attention has one dtype");
   visit_elements(args.q.dtype, [&](auto element) {
     using T = decltype(element);
@@ -149,6 +151,7 @@ void launch(const CachedAttention& args, cudaStream_t stream) {
     const bool packed = heads_pack(args, kVec);
     const int64_t columns = args.k.cols;
     const auto append = [&]<int kCount>() {
+      if (!appends) return;
       append_kernel<T, kCount><<<grid_size(shape.tokens), row_threads(ceil_div(columns, kCount), 256), 0, stream>>>(
           args.context, columns, args.sequences, args.positions, rows_of(args.k), rows_of(args.v),
           rows_of(args.k_cache), rows_of(args.v_cache));

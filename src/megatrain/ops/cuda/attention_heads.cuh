@@ -2,7 +2,7 @@
 #pragma once
 
 #include "megatrain/ops/attention.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 

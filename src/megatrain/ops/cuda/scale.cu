@@ -1,6 +1,6 @@
 // Learned factors: one of a whole activation, and one of each expert.
 #include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/numeric.cuh"
+#include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {
 
@@ -10,9 +10,9 @@ constexpr int kMostThreads = 256;
 
 // One block per row.
 template <class T, int kVec>
-__global__ void scale_all_kernel(const T* x, int64_t x_stride, const T* factor, T* out, int64_t out_stride,
+__global__ void scale_all_kernel(const T* x, int64_t x_stride, const T* factor, float times, T* out, int64_t out_stride,
                                  int64_t cols) {
-  const float by = widen(*factor);
+  const float by = times * (factor ? widen(*factor) : 1);
   for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
     float a[kVec];
     load<T, kVec>(x + blockIdx.x * x_stride + c, a);
@@ -52,16 +52,17 @@ __global__ void scale_choices_backward_kernel(const int32_t* begin, const int32_
 
 void launch(const ScaleAll& args, cudaStream_t stream) {
   if (args.x.rows == 0) return;
-  ensure(args.x.rows == args.out.rows && args.x.cols == args.out.cols && args.factor.cols == 1,
+  ensure(args.x.rows == args.out.rows && args.x.cols == args.out.cols && args.factor.cols <= 1,
          "scaling keeps the shape and has one factor");
-  ensure(args.x.dtype == args.out.dtype && args.x.dtype == args.factor.dtype, "scaling has one dtype");
+  ensure(args.x.dtype == args.out.dtype && (args.factor.empty() || args.x.dtype == args.factor.dtype),
+         "scaling has one dtype");
   visit_elements(args.x.dtype, [&](auto element) {
     using T = decltype(element);
     const auto run = [&]<int kVec>() {
       scale_all_kernel<T, kVec>
           <<<grid_size(args.x.rows), row_threads(ceil_div(args.x.cols, kVec), kMostThreads), 0, stream>>>(
-              args.x.as<T>(), args.x.row_stride, args.factor.as<T>(), args.out.as<T>(), args.out.row_stride,
-              args.x.cols);
+              args.x.as<T>(), args.x.row_stride, args.factor.empty() ? nullptr : args.factor.as<T>(), args.times,
+              args.out.as<T>(), args.out.row_stride, args.x.cols);
     };
     packs(args.x, kPack<T>) && packs(args.out, kPack<T>) ? run.template operator()<kPack<T>>()
                                                          : run.template operator()<1>();

@@ -20,6 +20,7 @@ struct Attention::Work final : Mixer::Work {
   float* lse{};        // (heads * T)
   View grad_attended;  // (T, q)
   View grad_qkv;       // as qkv
+  View grad_kv;        // (T, 2 kv) only of a reader: its part of the shared gradient
   // With a gate only.
   View q;           // (T, q) as attention reads it
   View raw_q;       // (T, 2q) output of the matmul
@@ -28,6 +29,20 @@ struct Attention::Work final : Mixer::Work {
   View grad_raw_q;  // (T, 2q)
   View grad_gated;  // (C, q)
 };
+
+namespace {
+
+// The attention of a layer is its first phase, unless what tokens give to all layers is made before it.
+std::optional<SharedRead> kv_read(const ModelConfig& config, int64_t layer) {
+  const int64_t source = config.kv_source(layer);
+  if (source < 0) return {};
+  const HeadSizes heads = config.heads_of(layer);
+  return SharedRead{.layer = source,
+                    .phase = source == 0 && config.layer_input > 0 ? 1 : 0,
+                    .width = 2 * heads.kv_heads * heads.head_dim};
+}
+
+}  // namespace
 
 AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shape, int64_t layer) {
   const int64_t window = config.window[static_cast<size_t>(layer)];
@@ -39,6 +54,8 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
       .head_dim = heads.head_dim,
       .keys_are_values = heads.keys_are_values,
       .v_norm = config.v_norm,
+      .gives_kv = config.gives_kv(layer),
+      .reads_kv = kv_read(config, layer),
       .window = window,
       .scale = static_cast<float>(config.attention_scale > 0 ? config.attention_scale
                                                              : 1.0 / std::sqrt(static_cast<double>(heads.head_dim))),
@@ -76,14 +93,16 @@ Attention::Attention(const AttentionSizes& sizes, const LinearTensors& from)
     : s_(sizes),
       q_norm_(from.record, BlockOperand::q_norm, sizes.norm),
       k_norm_(from.record, BlockOperand::k_norm, sizes.norm),
-      v_norm_(sizes.v_norm ? Norm::weightless(sizes.head_dim, sizes.norm) : Norm()),
+      v_norm_(sizes.v_norm && !sizes.reads_kv ? Norm::weightless(sizes.head_dim, sizes.norm) : Norm()),
       sinks_(find_operand(from.record, BlockOperand::sinks)),
       gated_q_(from, BlockOperand::gated_q),
       qkv_(from, BlockOperand::qkv, BlockOperand::qkv_bias),
       o_(Linear(from, BlockOperand::o, BlockOperand::o_bias).times(sizes.out_scale)) {
   ensure(!s_.gate || q_norm_.exists(), "gated attention normalises its queries");
   ensure(!v_norm_.exists() || q_norm_.exists(), "a norm of v is beside those of q and k");
-  ensure(!s_.keys_are_values || v_norm_.exists(), "a norm makes values of keys");
+  ensure(!s_.keys_are_values || v_norm_.exists() || s_.reads_kv, "a norm makes values of keys");
+  ensure(!s_.gives_kv || (v_norm_.exists() && !s_.gate), "shared keys and values lie side by side");
+  ensure(!s_.reads_kv || (!s_.gate && s_.rope.query_growth == 0), "a reader has plain queries");
 }
 
 std::vector<Mixer::Level> Attention::keep_levels() const {
@@ -107,6 +126,7 @@ std::unique_ptr<Mixer::Work> Attention::carve(const Space& space) const {
   w->lse = space.at(outputs).array<float>(s_.tokens * s_.heads);
   w->grad_attended = space.work.view(s_.dtype, s_.tokens, s_.q_dim());
   w->grad_qkv = space.work.view(s_.dtype, s_.tokens, s_.qkv_dim());
+  if (s_.reads_kv) w->grad_kv = space.work.view(s_.dtype, s_.tokens, 2 * s_.kv_dim());
   if (s_.gate) {
     w->q = inner.view(s_.dtype, s_.tokens, s_.q_dim());
     w->raw_q = inner.view(s_.dtype, s_.tokens, 2 * s_.q_dim());
@@ -127,8 +147,14 @@ AttentionShape Attention::shape(int64_t tokens) const {
           .scale = s_.scale};
 }
 
-// The columns of the fused matmul; with a gate, q is apart.
-Attention::Qkv Attention::split(const View& qkv, const View& q) const {
+// The columns of the fused matmul; with a gate, q is apart. A reader's k and v are those of `shared_kv`, if given.
+Attention::Qkv Attention::split(const View& qkv, const View& q, const View& shared_kv) const {
+  if (s_.reads_kv) {
+    const auto part = [&](int64_t begin) {
+      return shared_kv.empty() ? View{} : shared_kv.slice_cols(begin, s_.kv_dim());
+    };
+    return {.q = qkv, .k = part(0), .v = part(s_.kv_dim())};
+  }
   const int64_t begin = s_.gate ? 0 : s_.q_dim();
   return {.q = s_.gate ? q : qkv.slice_cols(0, s_.q_dim()),
           .k = qkv.slice_cols(begin, s_.kv_dim()),
@@ -137,6 +163,7 @@ Attention::Qkv Attention::split(const View& qkv, const View& q) const {
 
 // The columns of (T, raw); with a gate, q is apart.
 Attention::Qkv Attention::split_raw(const View& raw) const {
+  if (s_.reads_kv) return {.q = raw, .k = {}, .v = {}};
   const int64_t begin = s_.gate ? 0 : s_.q_dim();
   const View k = raw.slice_cols(begin, s_.kv_dim());
   return {.q = s_.gate ? View{} : raw.slice_cols(0, s_.q_dim()),
@@ -145,10 +172,24 @@ Attention::Qkv Attention::split_raw(const View& raw) const {
 }
 
 // What attention reads.
-Attention::Qkv Attention::attended(const View& raw_qkv, const View& qkv, const View& q) const {
-  Qkv read = split(qkv, q);
-  if (!v_norm_.exists()) read.v = split_raw(raw_qkv).v;
+Attention::Qkv Attention::attended(const View& raw_qkv, const View& qkv, const View& q, const View& shared_kv) const {
+  Qkv read = split(qkv, q, shared_kv);
+  if (!v_norm_.exists() && !s_.reads_kv) read.v = split_raw(raw_qkv).v;
   return read;
+}
+
+// Keys and values side by side.
+void Attention::move_kv(const Binding& at, const View& from, int64_t from_begin, const View& to, int64_t to_begin,
+                        bool add) const {
+  at.ops.move_heads(at.stream, {.from = from,
+                                .to = to,
+                                .heads = 1,
+                                .width = 2 * s_.kv_dim(),
+                                .from_begin = from_begin,
+                                .to_begin = to_begin,
+                                .to_step = 2 * s_.kv_dim(),
+                                .add = add,
+                                .backward = add});
 }
 
 // (T * heads, head_dim) of (T, 2q), whose rows have a query and its gate for every head. Rows are contiguous.
@@ -186,7 +227,8 @@ void Attention::rope(const Binding& at, const Qkv& qk, const Turn& turn, bool ba
   for (const AngleRun& run : turn.runs) {
     const float* cos = turn.tables + s_.rope_at + (run.in_long ? s_.positions * half : 0);
     const int32_t* angles = turn.angles + run.begin;
-    const View q = qk.q.slice_rows(run.begin, run.count), k = qk.k.slice_rows(run.begin, run.count);
+    const View q = qk.q.slice_rows(run.begin, run.count);
+    const View k = qk.k.empty() ? View{} : qk.k.slice_rows(run.begin, run.count);
     if (s_.gate || s_.rope.query_growth > 0) {
       rotate(at, q, angles, cos + (s_.rope.query_growth > 0 ? cos_and_sin : 0), backward);
       rotate(at, k, angles, cos, backward);
@@ -243,7 +285,7 @@ Attention::Qkv Attention::project(const Binding& at, const Project& a) const {
   }
   if (k_norm_.exists()) k_norm_.forward(at, raw.k, read.k, a.k_inv_rms);
   rope(at, read, a.turn, false);
-  return attended(a.raw_qkv, a.qkv, a.q);
+  return attended(a.raw_qkv, a.qkv, a.q, {});
 }
 
 void Attention::in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const {
@@ -258,6 +300,7 @@ void Attention::in(const Binding& at, const Call& call, const TokenRange& range,
                .k_inv_rms = q_norm_.exists() ? w.k_inv_rms + range.begin * s_.kv_heads : nullptr,
                .v_inv_rms = v_norm_.exists() ? w.v_inv_rms + range.begin * s_.kv_heads : nullptr,
                .turn = turn_of(call, range)});
+  if (s_.gives_kv) move_kv(at, rows(w.qkv), s_.q_dim(), rows(call.shared.made), 0, false);
 }
 
 Attention::Turn Attention::turn_of(const Call& call, const TokenRange& range) const {
@@ -268,7 +311,7 @@ Attention::Turn Attention::turn_of(const Call& call, const TokenRange& range) co
 
 void Attention::mix(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const Qkv read = attended(w.raw_qkv, w.qkv, w.q);
+  const Qkv read = attended(w.raw_qkv, w.qkv, w.q, call.shared.read);
   at.ops.attention_forward(at.stream, {.shape = shape(s_.tokens),
                                        .documents = call.micro_batch.documents,
                                        .q = read.q,
@@ -311,7 +354,7 @@ void Attention::out_backward(const Binding& at, const Call& call, const TokenRan
 
 void Attention::mix_backward(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  const Qkv read = attended(w.raw_qkv, w.qkv, w.q), grad = split(w.grad_qkv, w.grad_q);
+  const Qkv read = attended(w.raw_qkv, w.qkv, w.q, call.shared.read), grad = split(w.grad_qkv, w.grad_q, w.grad_kv);
   at.ops.attention_backward(at.stream, {.shape = shape(s_.tokens),
                                         .documents = call.micro_batch.documents,
                                         .q = read.q,
@@ -326,6 +369,8 @@ void Attention::mix_backward(const Binding& at, const Call& call) const {
                                         .grad_v = grad.v,
                                         .grad_sinks = sinks_.gradient(at.gradients),
                                         .accumulate = at.accumulate});
+  if (s_.gives_kv) move_kv(at, call.shared.grad_made, 0, w.grad_qkv, s_.q_dim(), true);
+  if (!call.shared.grad_read.empty()) move_kv(at, w.grad_kv, 0, call.shared.grad_read, 0, true);
 }
 
 void Attention::in_backward(const Binding& at, const Call& call, const TokenRange& range, const View& x,
@@ -345,11 +390,12 @@ void Attention::in_backward(const Binding& at, const Call& call, const TokenRang
                           .inv_rms = w.q_inv_rms + range.begin * s_.heads,
                           .grad_out = grad_q,
                           .grad_x = s_.gate ? queries(grad_raw_q) : grad_q});
-    k_norm_.backward(at, {.x = raw.k,
-                          .inv_rms = w.k_inv_rms + range.begin * s_.kv_heads,
-                          .grad_out = grad.k,
-                          .residual = s_.keys_are_values ? grad.v : View{},
-                          .grad_x = grad.k});
+    if (k_norm_.exists())
+      k_norm_.backward(at, {.x = raw.k,
+                            .inv_rms = w.k_inv_rms + range.begin * s_.kv_heads,
+                            .grad_out = grad.k,
+                            .residual = s_.keys_are_values ? grad.v : View{},
+                            .grad_x = grad.k});
   }
   if (s_.gate) {
     gated_q_.backward_weight(at, grad_raw_q, x);
@@ -360,8 +406,13 @@ void Attention::in_backward(const Binding& at, const Call& call, const TokenRang
   qkv_.backward_input(at, grad_raw, grad_x, add || s_.gate);
 }
 
+// Bytes of the keys, or of the values.
+int64_t Attention::kv_bytes(int64_t sequences, int64_t context) const {
+  return round_up(sequences * context * s_.kv_dim() * dtype_bytes(s_.dtype), 256);
+}
+
 int64_t Attention::cache_bytes(int64_t sequences, int64_t context) const {
-  return 2 * round_up(sequences * context * s_.kv_dim() * dtype_bytes(s_.dtype), 256);
+  return s_.reads_kv ? 0 : 2 * kv_bytes(sequences, context);
 }
 
 std::unique_ptr<Mixer::Work> Attention::carve_decode(Carver& carver, int64_t tokens) const {
@@ -390,10 +441,11 @@ void Attention::decode(const Binding& at, const Decode& a) const {
                    .k_inv_rms = w.k_inv_rms,
                    .v_inv_rms = w.v_inv_rms,
                    .turn = {.angles = a.tokens.angles, .runs = {{0, a.tokens.tokens, false}}, .tables = a.tables}});
-  const int64_t rows = a.cache.sequences * a.cache.context;
-  const auto cached = [&](int64_t at_byte) { return matrix(a.cache.bytes + at_byte, s_.dtype, rows, s_.kv_dim()); };
+  const SequenceCache& cache = s_.reads_kv ? a.read : a.cache;
+  const int64_t rows = cache.sequences * cache.context;
+  const auto cached = [&](int64_t at_byte) { return matrix(cache.bytes + at_byte, s_.dtype, rows, s_.kv_dim()); };
   at.ops.attention_cached(at.stream, {.shape = shape(a.tokens.tokens),
-                                      .context = a.cache.context,
+                                      .context = cache.context,
                                       .sequences = a.tokens.sequences,
                                       .positions = a.tokens.positions,
                                       .q = read.q,
@@ -401,7 +453,7 @@ void Attention::decode(const Binding& at, const Decode& a) const {
                                       .v = read.v,
                                       .sinks = sinks_.weight(at.weights),
                                       .k_cache = cached(0),
-                                      .v_cache = cached(cache_bytes(a.cache.sequences, a.cache.context) / 2),
+                                      .v_cache = cached(kv_bytes(cache.sequences, cache.context)),
                                       .out = w.attended});
   o_.forward(at, gated(at, w, {0, a.tokens.tokens}), a.residual, a.y);
 }
