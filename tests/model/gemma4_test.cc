@@ -6,6 +6,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/known_fields.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/layers/mixers/attention.h"
 #include "megatrain/model/model.h"
 #include "tests/support/fixtures.h"

@@ -233,29 +233,29 @@ CASES = [
          seq_len=40, batch=8, documents=True, clip=1.2),
     Case("gemma4_e2b", "Gemma 4 E2B: two layers read keys of earlier ones and are twice as wide, inputs of layers, tied",
          "gemma4_text",
-         shape(24, 4, 2, 16, 48, tied=True, layers=5, head_dim=8, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
-               global_head_dim=16, sliding_window=6, final_logit_softcapping=6.0, num_kv_shared_layers=2,
+         shape(32, 4, 2, 24, 48, tied=True, layers=5, head_dim=10, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=20, sliding_window=6, num_kv_shared_layers=2,
                use_double_wide_mlp=True, hidden_size_per_layer_input=16, vocab_size_per_layer_input=48,
                layer_types=["sliding_attention"] + ["sliding_attention", "full_attention"] * 2),
-         seq_len=40, batch=8, clip=1.2),
+         seq_len=40, batch=16, clip=1.2),
     Case("gemma4_e4b", "Gemma 4 E4B: the first layers' keys are read, inputs of layers, GQA 4, packed, label mask",
          "gemma4_text",
          shape(20, 4, 1, 28, 40, tied=False, layers=4, head_dim=8, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
                global_head_dim=14, sliding_window=5, num_kv_shared_layers=2, hidden_size_per_layer_input=14,
                vocab_size_per_layer_input=40, layer_types=["sliding_attention", "full_attention"] * 2),
-         seq_len=36, batch=14, stored="float32", documents=True, labels=True, saved_config=True, clip=1.1),
+         seq_len=36, batch=20, stored="float32", documents=True, labels=True, saved_config=True, clip=1.1),
     Case("gemma4_inputs", "Gemma 4: inputs of layers alone, values made of keys, packed", "gemma4_text",
          shape(24, 4, 2, 20, 40, tied=True, layers=3, head_dim=8, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
                global_head_dim=12, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=6,
                hidden_size_per_layer_input=12, vocab_size_per_layer_input=40,
                layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
-         seq_len=33, batch=8, documents=True, clip=1.0),
+         seq_len=33, batch=16, documents=True, clip=1.0),
     Case("gemma4_unified", "Gemma 4 12B: readers of keys, of which values are made, GQA 2 and 4, packed, label mask",
          "gemma4_unified_text",
          shape(24, 4, 2, 20, 40, tied=True, layers=4, head_dim=8, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
                global_head_dim=12, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=6,
                num_kv_shared_layers=2, layer_types=["sliding_attention", "full_attention"] * 2),
-         seq_len=33, batch=14, documents=True, labels=True, clip=1.0),
+         seq_len=33, batch=24, documents=True, labels=True, clip=1.0),
     Case("phi3_window", "Phi-3: fused qkv and gate_up, sliding window in every layer, every head its own key", "phi3",
          shape(32, 4, 4, 48, 64, eps=1e-5, rope_theta=10000.0, rope_scaling=None, sliding_window=9,
                original_max_position_embeddings=128, embd_pdrop=0.0, resid_pdrop=0.0, pad_token_id=63),
@@ -721,9 +721,9 @@ def draw_gemma4_weight(name, noise, config, rng):
     if name.endswith("layer_scalar"):
         return 0.9 + 0.05 * noise
     if re.search(r"[qk]_norm\.", name):
-        return (0.5 if config.attention_k_eq_v or deep else 0.7) + 0.1 * noise
+        return (0.5 if config.attention_k_eq_v and not deep else 0.7) + 0.1 * noise
     if "norm" in name:
-        return ((0.25 if deep else 0.5) if "post_" in name else 1.0) + 0.05 * noise
+        return ((0.2 if deep else 0.5) if "post_" in name else 1.0) + 0.05 * noise
     if name.endswith("router.scale"):
         return 1.0 + 0.05 * noise
     if name.endswith("per_expert_scale"):

@@ -142,7 +142,7 @@ void read_gemma4_experts(const ConfigReader& r, ModelConfig& c) {
 
 // The last layers, which read the keys and values of earlier ones.
 void read_readers(const ConfigReader& r, ModelConfig& c) {
-  c.kv_readers = r.not_negative("num_kv_shared_layers", 0);
+  c.kv_readers = r.has("num_kv_shared_layers") ? r.not_negative("num_kv_shared_layers", 0) : 0;
   c.wide_readers = r.boolean("use_double_wide_mlp", false);
   if (c.kv_readers == 0) return;
   if (c.kv_readers >= c.layers)
@@ -397,15 +397,13 @@ Family::Preset gemma4_preset(const char* name, const Gemma4Sizes& p) {
   return {name, config};
 }
 
-MultimodalClass gemma4_whole(const char* architecture, const char* model_type, const char* text_type) {
-  return {.architecture = architecture,
-          .model_type = model_type,
-          .text_type = text_type,
-          .absent = {{"vocab_size", 262144},
-                     {"hidden_size", 2304},
-                     {"intermediate_size", 9216},
-                     {"num_hidden_layers", 30},
-                     {"num_attention_heads", 8}}};
+// Of text_config, for both classes.
+json absent_in_whole() {
+  return {{"vocab_size", 262144},
+          {"hidden_size", 2304},
+          {"intermediate_size", 9216},
+          {"num_hidden_layers", 30},
+          {"num_attention_heads", 8}};
 }
 
 }  // namespace
@@ -422,7 +420,10 @@ Family gemma4_family() {
           .kind = gemma4_kind,
           .presets = {gemma4_preset("gemma4-31b", {5376, 60, 21504, 32, 16, 4, 0}),
                       gemma4_preset("gemma4-26b-a4b", {2816, 30, 2112, 16, 8, 2, 128})},
-          .part_of = {gemma4_whole("Gemma4ForConditionalGeneration", "gemma4", "gemma4_text")}};
+          .part_of = {{.architecture = "Gemma4ForConditionalGeneration",
+                       .model_type = "gemma4",
+                       .text_type = "gemma4_text",
+                       .absent = absent_in_whole()}}};
 }
 
 // The 12B, whose images and sounds enter without encoders.
@@ -434,7 +435,10 @@ Family gemma4_unified_family() {
           .tensors = gemma4_tensors,
           .phases = gemma4_phases,
           .kind = gemma4_kind,
-          .part_of = {gemma4_whole("Gemma4UnifiedForConditionalGeneration", "gemma4_unified", "gemma4_unified_text")}};
+          .part_of = {{.architecture = "Gemma4UnifiedForConditionalGeneration",
+                       .model_type = "gemma4_unified",
+                       .text_type = "gemma4_unified_text",
+                       .absent = absent_in_whole()}}};
 }
 
 }  // namespace megatrain
