@@ -8,6 +8,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/model/layers/linear.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/trained/adapter_checks.h"
 #include "megatrain/tensor/block_operand.h"
 #include "tests/support/fixtures.h"
 

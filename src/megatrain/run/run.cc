@@ -26,6 +26,7 @@
 #include "megatrain/io/lies_in.h"
 #include "megatrain/model/files/kept_tensors.h"
 #include "megatrain/model/files/load_weights.h"
+#include "megatrain/model/trained/adapter_checks.h"
 #include "megatrain/plan/describe.h"
 #include "megatrain/plan/estimate.h"
 #include "megatrain/plan/plan_json.h"

@@ -17,6 +17,7 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/model/token_rows.h"
+#include "megatrain/model/trained/adapter_targets.h"
 #include "megatrain/model/trained/module_pattern.h"
 #include "megatrain/store/pieces.h"
 
