@@ -24,6 +24,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/lies_in.h"
+#include "megatrain/model/family.h"
 #include "megatrain/model/files/kept_tensors.h"
 #include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/trained/adapter_checks.h"
@@ -145,7 +146,8 @@ class Run {
   void warn_of_peft() const {
     const AdapterRules rules = adapter_rules(config_.adapter, !config_.model.adapter.empty());
     if (!rules.any()) return;
-    const std::string otherwise = unlike_peft(rules, model_layouts(source_.config, DType::bf16, {.adapter = rules}));
+    const std::string otherwise = unlike_peft(rules, model_layouts(source_.config, DType::bf16, {.adapter = rules}),
+                                              family_of(source_.config).peft_joins_experts);
     if (!otherwise.empty()) log_warn(otherwise);
   }
 

@@ -228,19 +228,37 @@ bool converts(const AdapterRules& rules, const std::vector<const TensorSpec*>& h
   return !rules.rslora && alike && (halves.size() == kModules || down_alone);
 }
 
+bool has_name_of_expert_module(const TensorSpec* half) {
+  const std::string last = last_part(adapted_module(*half));
+  return last == "gate_proj" || last == "up_proj" || last == "down_proj";
+}
+
 }  // namespace
 
-std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts) {
+std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts, bool joins_experts) {
+  const bool one_by_one = std::ranges::any_of(
+      layouts, [](const LayerLayout& layout) { return std::ranges::any_of(layout.tensors, is_expert_module); });
   for (const LayerLayout& layout : layouts) {
-    if (!adapts_experts(layout)) continue;
     std::vector<const TensorSpec*> halves = first_halves(layout);
-    std::erase_if(halves, [&](const TensorSpec* half) {  // leaves modules of one expert
-      return !half->stored.name.empty() || half->part != layout.tensors.front().part;
-    });
-    if (halves.empty() || converts(rules, halves)) continue;
-    return "PEFT cannot read these adapters of experts as they are trained: it needs them on gate, up and down with "
-           "one rank and one alpha and without rslora, or on down alone. megatrain reads and merges them; for PEFT use "
-           "adapter.target_parameters";
+    if (adapts_experts(layout)) {
+      std::erase_if(halves, [&](const TensorSpec* half) {  // leaves modules of one expert
+        return !half->stored.name.empty() || half->part != layout.tensors.front().part;
+      });
+      if (halves.empty() || (joins_experts && converts(rules, halves))) continue;
+      return fmt::format(
+          "PEFT cannot read these adapters of experts as they are trained{}. megatrain reads and merges them; for PEFT "
+          "use adapter.target_parameters",
+          joins_experts ? ": it needs them on gate, up and down with one rank and one alpha and without rslora, or on "
+                          "down alone"
+                        : "");
+    }
+    const auto taken = std::ranges::find_if(halves, has_name_of_expert_module);
+    if (!joins_experts || !one_by_one || taken == halves.end()) continue;
+    return fmt::format(
+        "PEFT cannot read the adapter of {}: where files hold experts one by one, it takes gate_proj, up_proj and "
+        "down_proj for names of experts' modules alone. megatrain reads and merges this adapter; for PEFT leave such "
+        "modules out with adapter.exclude",
+        adapted_module(**taken));
   }
   return "";
 }

@@ -19,8 +19,10 @@ void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, b
 // both names.
 void refuse_names_in_whole(const AdapterRules& rules);
 
-// Why PEFT reads adapters of experts' modules otherwise than they are trained; empty: it does not. transformers joins
-// gate and up of all experts into one parameter, and PEFT converts such adapters with one rank and one scale.
-std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts);
+// Why PEFT reads these adapters otherwise than they are trained, or not at all; empty: it reads them as they are.
+// transformers joins gate and up of all experts into one parameter. If files hold experts one by one, PEFT takes the
+// names of their modules for the parameter, in every module of the model, and with one rank and one scale.
+// `joins_experts`: Family::peft_joins_experts.
+std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts, bool joins_experts);
 
 }  // namespace megatrain
