@@ -101,4 +101,16 @@ TEST(Adapters, WhatIsWrongInThePeftFileIsABadInput) {
   refused("r", 0.5, "'r' is 0.5");
 }
 
+// PEFT raises for these, or takes a default of the family; all-linear and 8 are neither.
+TEST(Adapters, APeftFileHasToNameItsTargetsAndItsNumbers) {
+  const TemporaryDirectory changed;
+  const auto refused = [&](const char* field, const json& value, const std::string& part) {
+    expect_refusal({"inspect", changed_adapter(changed, field, value)}, ExitCode::bad_input, {part});
+  };
+  refused("target_modules", json::array(), "'target_modules' is [], expected names of modules");
+  refused("target_modules", nullptr, "'target_modules' is null, expected names of modules");
+  for (const char* field : {"r", "lora_alpha", "lora_dropout"})
+    refused(field, nullptr, fmt::format("'{}' is null, expected a number", field));
+}
+
 }  // namespace megatrain::cli

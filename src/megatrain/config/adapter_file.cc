@@ -34,7 +34,7 @@ class ConfigFields {
   }
   const ordered_json& at(const char* name) const { return fields_.at(name); }
   double number(const char* name, double otherwise) const {
-    if (!given(name)) return fields_.contains(name) && fields_.at(name).is_number() ? 0 : otherwise;
+    if (!fields_.contains(name)) return otherwise;
     if (!at(name).is_number()) refuse(name, "a number");
     return at(name).get<double>();
   }
@@ -166,9 +166,10 @@ AdapterFile read_adapter_file(const std::string& directory) {
   if (fields.given("bias")) adapter.bias = fields.text("bias");
   if (adapter.bias != "none" && adapter.bias != "all" && adapter.bias != "lora_only")
     fields.refuse("bias", "none, all or lora_only");
-  const std::vector<std::string> targets = fields.modules("target_modules");
+  adapter.targets = fields.modules("target_modules");
   adapter.target_parameters = fields.modules("target_parameters");
-  if (!targets.empty() || !adapter.target_parameters.empty()) adapter.targets = targets;
+  if (adapter.targets.empty() && adapter.target_parameters.empty())  // PEFT has a default for some families, or raises
+    fields.refuse("target_modules", "names of modules, unless target_parameters names parameters");
   adapter.exclude = fields.modules("exclude_modules");
   adapter.rank_pattern = fields.numbers("rank_pattern");
   adapter.alpha_pattern = fields.numbers("alpha_pattern");
