@@ -163,17 +163,6 @@ void LoadedModel::add_end_ids_of_base(ModelText& text) const {
   text.chat_end_ids.insert(of_base.end_ids.begin(), of_base.end_ids.end());
 }
 
-// Whether an adapter's base_model_name_or_path is this model, or says nothing.
-bool LoadedModel::is_base(const std::string& named) const {
-  if (named.empty()) return true;
-  try {
-    std::error_code none;
-    return fs::equivalent(find_model(named, ModelParts::config), base_, none);
-  } catch (const Error&) {
-    return false;  // it is not on this machine
-  }
-}
-
 const ModelText& LoadedModel::add_adapter(const std::string& given) {
   const std::string directory = model_directory(given);
   if (adapter_)
@@ -190,8 +179,7 @@ const ModelText& LoadedModel::add_adapter(const std::string& given) {
                            : !file.settings.also_train.empty() ? "modules_to_save, which replace tensors of the base"
                                                                : "biases, which replace tensors of the base",
                            shell_word(directory)));
-  if (!is_base(file.base))
-    log_warn(fmt::format("{}/{} names the base {}, and this one is {}", directory, kAdapterFile, file.base, base_));
+  warn_of_other_base(directory, file, base_);
   Choice& choice = choices_.emplace_back(
       Choice{.directory = directory, .rules = rules, .text = ModelText::load(text_directory(directory, base_))});
   add_end_ids_of_base(choice.text);

@@ -58,7 +58,6 @@ class LoadedModel {
   void check(const Prompt& prompt, const std::string& where) const;
   AdapterRules adapters() const;
   void add_end_ids_of_base(ModelText& text) const;
-  bool is_base(const std::string& named) const;
   void load_choices();
   int64_t device_memory() const;
   void load();

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
 #include "megatrain/config/config_keys.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/file.h"
@@ -230,6 +231,17 @@ void settle_adapter_keys(TrainConfig& config, const GivenKeys& given) {
     fail_config(fmt::format("{}: {}/{} names no base model; give model.path", given.origin("model.adapter"),
                             config.model.adapter, kAdapterFile));
   config.model.path = file.base;
+}
+
+void warn_of_other_base(const std::string& directory, const AdapterFile& file, const std::string& base) {
+  if (file.base.empty()) return;
+  try {
+    std::error_code none;
+    if (std::filesystem::equivalent(find_model(file.base, ModelParts::config), base, none)) return;
+  } catch (const Error&) {
+    // it is not on this machine
+  }
+  log_warn(fmt::format("{}/{} names the base {}, and this one is {}", directory, kAdapterFile, file.base, base));
 }
 
 }  // namespace megatrain
