@@ -311,6 +311,12 @@ StateHash export_adapter(const std::string& directory, const ExportTexts& texts,
       [](const TensorSpec&) { return DType::f32; }, texts.ready, records, threads);
 }
 
+void check_adapter(const std::string& directory, const AdapterRules& rules, const std::vector<LayerLayout>& layouts) {
+  std::vector<const LayerLayout*> pointers;
+  for (const LayerLayout& layout : layouts) pointers.push_back(&layout);
+  const AdapterWeights files(directory, adapter_file_tensors(rules, pointers), pointers);
+}
+
 AdapterValues read_adapter(const std::string& directory, const AdapterRules& rules,
                            const std::vector<LayerLayout>& layouts) {
   std::vector<const LayerLayout*> pointers;
