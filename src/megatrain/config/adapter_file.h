@@ -15,7 +15,8 @@ struct AdapterFile {
   std::string base;  // base_model_name_or_path; empty: it names none
 };
 
-// Throws Error(bad_input) for a directory without such a file, and for settings that megatrain does not have.
+// Throws Error(bad_input) for a directory without such a file or with pickled weights alone, and for settings that
+// megatrain does not have.
 AdapterFile read_adapter_file(const std::string& directory);
 
 // Warns if the file names a base other than `base`, a model's directory.

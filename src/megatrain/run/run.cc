@@ -188,7 +188,7 @@ class Run {
     identity_json_ = identity_json(config_, source_.config, session_->identity(), data_.train.get(), data_.eval.get());
     if (checkpoint_)
       check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config_.data.order,
-                     changed_data_keys(config_.run_dir, given_));
+                     changed_data_keys(config_.run_dir, given_), config_.model.path);
     if (config_.resume && !checkpoint_) {
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config_.run_dir));
       directory_.start_over();
@@ -534,7 +534,7 @@ class Run {
     nlohmann::ordered_json decided = identity_json_;
     decided.erase("library");
     decided.erase("algorithms");
-    check_identity(restored.identity, decided, restored.path, config_.data.order);
+    check_identity(restored.identity, decided, restored.path, config_.data.order, {}, config_.model.path);
     if (restored.identity.value("library", json()) != json(identity_json_.at("library")) ||
         restored.identity.value("algorithms", json()) != json(identity_json_.at("algorithms")))
       log_warn(

@@ -163,7 +163,7 @@ class AdapterWeights {
  public:
   AdapterWeights(const std::string& directory, const std::vector<const TensorSpec*>& tensors,
                  const std::vector<const LayerLayout*>& layouts)
-      : files_(directory + "/adapter_model.safetensors"),
+      : files_(adapter_weights_file(directory)),
         names_(layouts, names_in(files_)),
         exchanged_(has_exchanged(directory, tensors)) {
     std::set<std::string> known;
