@@ -428,6 +428,21 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
   }
 }
 
+// Without the check no other key would ask for adapters, and all weights would be trained.
+TEST(Config, NoTargetsOfAdaptersAreRefusedUnlessParametersAreTargets) {
+  const std::string rest = "model.path: m\ndata.train: a.jsonl\nsteps: 1\n";
+  for (const char* none : {"adapter.targets: null\n", "adapter: {rank: 8, targets: null}\n",
+                           "adapter: {dropout: 0.1, targets: null}\n", "target_modules: null\n"}) {
+    const std::string said = refusal(rest + none);
+    EXPECT_NE(said.find("names no module; give names or all-linear"), std::string::npos) << none << said;
+  }
+  const TrainConfig experts =
+      parse_config(rest + "adapter: {targets: null, target_parameters: [mlp.experts.down_proj]}\n", "c.yaml");
+  EXPECT_EQ(experts.adapter.rank, 8);
+  EXPECT_TRUE(experts.adapter.targets.empty());
+  EXPECT_EQ(parse_config(rest + "adapter: {rank: 0, targets: null}\n", "c.yaml").adapter.rank, 0) << "switched off";
+}
+
 TEST(Config, RowsOfTokensAreIdsOrAListForEachModule) {
   using Tokens = decltype(TrainConfig::Adapter::trainable_token_indices);
   const std::string rest = "model.path: m\ndata.train: a.jsonl\nsteps: 1\n";

@@ -62,7 +62,8 @@ class AdapterCase:
         return BASES / self.base / "model"
 
 
-DEFAULTS = {"dropout": 0.0, "targets": "all-linear", "target_parameters": [], "exclude": [], "rslora": False, "rank_pattern": {},
+DEFAULTS = {"dropout": 0.0, "targets": "all-linear", "target_parameters": [], "exclude": [], "rslora": False,
+            "rank_pattern": {},
             "alpha_pattern": {}, "also_train": []}
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 GATE_UP, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"  # parameters of all experts of a layer
@@ -89,7 +90,8 @@ CASES = [
                 {"rank": 4, "alpha": 8}, clip=0.45),
     AdapterCase("granite_tied", "Granite 3: multipliers of embedding, softmax, branches and logits, tied",
                 "granite_tied", {"rank": 2, "alpha": 24}, clip=0.035),
-    AdapterCase("olmo3", "OLMo 3: branches without a norm before them", "olmo3_packed", {"rank": 2, "alpha": 4}, clip=0.3),
+    AdapterCase("olmo3", "OLMo 3: branches without a norm before them", "olmo3_packed", {"rank": 2, "alpha": 4},
+                clip=0.3),
     AdapterCase("smollm3", "SmolLM3: a layer without RoPE", "smollm3_packed", {"rank": 2, "alpha": 4}, clip=0.3),
     AdapterCase("seed_oss", "Seed-OSS: heads wider than hidden", "seed_oss", {"rank": 2, "alpha": 4}, clip=0.3),
     AdapterCase("ministral3", "Ministral 3: queries that grow", "ministral3", {"rank": 2, "alpha": 4}, clip=0.3),
@@ -136,7 +138,8 @@ CASES = [
                 "qwen3_norm",
                 {"rank": 2, "alpha": 4, "also_train": ["layers.1.mlp.down_proj", "norm"]},
                 clip=0.515, merged=["layers.0.mlp.down_proj", "layers.1.mlp.up_proj"]),
-    AdapterCase("gpt_oss_experts", "gpt-oss: attention and experts, whose gate and up rows are interleaved; a rank of its "
+    AdapterCase("gpt_oss_experts",
+                "gpt-oss: attention and experts, whose gate and up rows are interleaved; a rank of its "
                 "own for a parameter", "gpt_oss",
                 {"rank": 3, "alpha": 6, "target_parameters": [GATE_UP, DOWN],
                  "rank_pattern": {"experts.gate_up_proj": 2}},
@@ -150,10 +153,12 @@ CASES = [
                 {"rank": 2, "alpha": 4, "targets": None, "target_parameters": [DOWN]},
                 clip=0.1375, merged=["layers.0.mlp.experts.down_proj"]),
     AdapterCase("glm4_moe_lite", "GLM 4.7 Flash: the five matmuls of latent attention", "glm4_moe_lite_bias",
-                {"rank": 2, "alpha": 4, "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]},
+                {"rank": 2, "alpha": 4, "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj",
+                                                    "o_proj"]},
                 clip=0.12, merged=["layers.0.self_attn.kv_a_proj_with_mqa", "layers.1.self_attn.kv_b_proj"]),
     AdapterCase("qwen3_5", "all-linear, Qwen3.5: q with its gates, and the five matmuls of a delta net", "qwen3_5",
-                {"rank": 2, "alpha": 4}, clip=0.2, merged=["layers.0.linear_attn.in_proj_qkv", "layers.2.self_attn.q_proj"]),
+                {"rank": 2, "alpha": 4}, clip=0.2, merged=["layers.0.linear_attn.in_proj_qkv",
+                                                           "layers.2.self_attn.q_proj"]),
     AdapterCase("qwen2_moe", "Qwen2-MoE: attention, the shared expert and its gate", "qwen2_moe",
                 {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj", "shared_expert_gate", "shared_expert.up_proj"]},
                 clip=0.08, merged=["layers.0.mlp.shared_expert_gate", "layers.1.mlp.shared_expert.up_proj"]),
@@ -195,14 +200,16 @@ CASES = [
                 {"rank": 2, "alpha": 4, "targets": ["down_proj"],
                  "trainable_token_indices": {"embed_tokens": [7], "lm_head": [50, 7, 12]}},
                 clip=0.27, merged=["embed_tokens", "lm_head", "layers.0.mlp.down_proj"]),
-    AdapterCase("token_rows_multiplied", "Granite 3: multipliers of embedding and logits; lm_head is not named, but tied",
+    AdapterCase("token_rows_multiplied",
+                "Granite 3: multipliers of embedding and logits; lm_head is not named, but tied",
                 "granite_tied",
                 {"rank": 2, "alpha": 4, "targets": ["q_proj"], "trainable_token_indices": [9]},
                 clip=0.0125, merged=["embed_tokens", "layers.0.self_attn.q_proj"]),
     AdapterCase("text_part", "Mistral 3 with a vision tower: modules of the text part by PEFT's names, and a norm",
                 "mistral3_whole",
                 {"rank": 2, "alpha": 4, "targets": r"model\.language_model\.layers\.\d+\.(self_attn|mlp)\..*_proj",
-                 "rank_pattern": {"language_model.layers.1.self_attn.v_proj": 3}, "also_train": ["model.language_model.norm"]},
+                 "rank_pattern": {"language_model.layers.1.self_attn.v_proj": 3},
+                 "also_train": ["model.language_model.norm"]},
                 clip=0.45, merged=["layers.0.self_attn.q_proj", "layers.1.self_attn.v_proj"]),
 ]
 
@@ -270,7 +277,8 @@ def write_adapter(case, directory):
         module = model.get_submodule(PREFIX + name.removesuffix(".lora_B.weight"))
         values = STRENGTH / module.scaling[NAME] * rng.standard_normal(tuple(parameter.shape))
         if case.base_case.family in base_goldens.EXPERT_FAMILIES and (".o_proj." in name or ".experts.lora_B" in name):
-            values[:base_goldens.experts_of(model.config)] *= 0.02  # as make_goldens.py: layers hardly reorder the experts
+            # as make_goldens.py: layers hardly reorder the experts
+            values[:base_goldens.experts_of(model.config)] *= 0.02
         parameter.data.copy_(torch.from_numpy(values))
     model.save_pretrained(directory, save_embedding_layers=False)
     (directory / "README.md").unlink()

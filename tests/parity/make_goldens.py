@@ -63,7 +63,7 @@ class Case:
     freeze: list = field(default_factory=list)  # patterns of the parameters with requires_grad False
     mxfp4: bool = False            # the experts' weights are stored in MXFP4
     fp8: bool = False              # the layers' matrices are stored in block-scaled fp8
-    fused: bool = False            # the experts are stored as transformers has them, where it would save them one by one
+    fused: bool = False            # experts are stored as transformers has them, where it would save them one by one
     idle: list = field(default_factory=list)    # experts that no token chooses
     whole: dict = field(default_factory=dict)   # config.json of a multimodal model, but its text_config: `config`
     flat: bool = False             # the fields of the text model lie beside those of `whole`, as in old files
@@ -188,7 +188,8 @@ CASES = [
          shape(32, 4, 2, 48, 64, layers=3, tied=True, head_dim=16, attention_bias=False, rope_theta=1000000.0),
          seq_len=32, batch=8, clip=0.6,
          freeze=["model.embed_tokens.weight", "model.layers.1.*", "model.layers.[!0].*.q_norm.*", "*.[qv]_proj.*"]),
-    Case("gemma3_local", "Gemma 3 as hubs hold it: local layers, one global, GQA 2, head size 16, its own softmax scale",
+    Case("gemma3_local",
+         "Gemma 3 as hubs hold it: local layers, one global, GQA 2, head size 16, its own softmax scale",
          "gemma3_text",
          shape(32, 4, 2, 48, 64, tied=None, head_dim=16, layers=3, hidden_act=None,
                hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=80, sliding_window=7,
@@ -196,7 +197,8 @@ CASES = [
                pad_token_id=0, bos_token_id=2, eos_token_id=1, attention_bias=False, attn_logit_softcapping=None,
                final_logit_softcapping=None, cache_implementation="hybrid"),
          seq_len=40, batch=8, clip=1.2),
-    Case("gemma3_scaled", "Gemma 3: linear RoPE in the global layer, GQA 4, head size 20, packed, label mask, float32 file",
+    Case("gemma3_scaled",
+         "Gemma 3: linear RoPE in the global layer, GQA 4, head size 20, packed, label mask, float32 file",
          "gemma3_text",
          shape(24, 4, 1, 40, 64, tied=True, head_dim=20, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
                query_pre_attn_scalar=40, sliding_window=5, layer_types=["sliding_attention", "full_attention"],
@@ -297,7 +299,8 @@ CASES = [
          seq_len=150, batch=2, lr=8e-3, clip=0.5),
     Case("qwen3_5_packed", "Qwen3.5: value heads twice as wide as key heads, tied, packed documents, label mask, GQA 4",
          "qwen3_5_text",
-         shape(24, 4, 1, 32, 48, tied=True, head_dim=12, layers=3, eps=5e-2, linear_num_key_heads=2, linear_num_value_heads=4,
+         shape(24, 4, 1, 32, 48, tied=True, head_dim=12, layers=3, eps=5e-2, linear_num_key_heads=2,
+               linear_num_value_heads=4,
                layer_types=["linear_attention", "full_attention", "linear_attention"],
                linear_key_head_dim=16, linear_value_head_dim=32, linear_conv_kernel_dim=3,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
@@ -310,7 +313,8 @@ CASES = [
                                                           "partial_rotary_factor": 1.0}),
          seq_len=65, batch=4, stored="float32"),
     Case("olmo2", "OLMo 2: norms behind the branches alone, q/k norm over all heads, every head its own key", "olmo2",
-         shape(16, 4, 4, 24, 32, eps=1e-6, rope_theta=500000.0, rope_scaling=None, attention_bias=False, pad_token_id=1),
+         shape(16, 4, 4, 24, 32, eps=1e-6, rope_theta=500000.0, rope_scaling=None, attention_bias=False,
+               pad_token_id=1),
          seq_len=32, batch=8),
     Case("olmo2_packed", "OLMo 2: the same with attention_bias, GQA 4, tied, packed, label mask", "olmo2",
          shape(16, 4, 1, 20, 32, tied=True, attention_bias=True,
@@ -321,7 +325,8 @@ CASES = [
                rope_scaling={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64,
                              "attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0}),
          seq_len=40, batch=8),
-    Case("olmo3_packed", "OLMo 3: a rope_theta of its own for each kind of layer, head size 6, packed, label mask", "olmo3",
+    Case("olmo3_packed", "OLMo 3: a rope_theta of its own for each kind of layer, head size 6, packed, label mask",
+         "olmo3",
          shape(18, 3, 1, 20, 32, sliding_window=5, layer_types=["full_attention", "sliding_attention"],
                rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0},
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
@@ -332,9 +337,11 @@ CASES = [
                max_window_layers=28, layer_types=["full_attention"] * 2, pretraining_tp=2, attention_bias=False,
                mlp_bias=False),
          seq_len=32, batch=8),
-    Case("smollm3_packed", "SmolLM3: no_rope_layer_interval alone, a window where there is no RoPE, yarn, mlp_bias, packed",
+    Case("smollm3_packed",
+         "SmolLM3: no_rope_layer_interval alone, a window where there is no RoPE, yarn, mlp_bias, packed",
          "smollm3",
-         shape(24, 4, 1, 20, 32, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=6, mlp_bias=True, pad_token_id=3,
+         shape(24, 4, 1, 20, 32, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=6, mlp_bias=True,
+               pad_token_id=3,
                rope_parameters={"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0,
                                 "original_max_position_embeddings": 32}),
          seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
@@ -359,7 +366,8 @@ CASES = [
                                 "original_max_position_embeddings": 10, "beta_fast": 1.0, "beta_slow": 0.1,
                                 "llama_4_scaling_beta": 0.2}),
          seq_len=44, batch=8, documents=True, labels=True, saved_config=True),
-    Case("glm4", "GLM-4 0414: RoPE in pairs on half of the head, norms around the branches, fused gate_up, GQA 2", "glm4",
+    Case("glm4", "GLM-4 0414: RoPE in pairs on half of the head, norms around the branches, fused gate_up, GQA 2",
+         "glm4",
          shape(16, 4, 2, 24, 32, head_dim=8, eps=1e-5, rope_theta=10000.0, partial_rotary_factor=0.5,
                attention_bias=False, pad_token_id=3),
          seq_len=32, batch=8),
@@ -372,13 +380,15 @@ CASES = [
          shape(16, 4, 2, 24, 32, head_dim=8, eps=1e-5, rope_theta=100.0, partial_rotary_factor=0.25,
                attention_bias=True, pad_token_id=3),
          seq_len=32, batch=8),
-    Case("exaone4", "EXAONE 4 as released: llama3 RoPE in the layers with a window, none in every fourth, GQA 2", "exaone4",
+    Case("exaone4", "EXAONE 4 as released: llama3 RoPE in the layers with a window, none in every fourth, GQA 2",
+         "exaone4",
          shape(16, 4, 2, 28, 32, layers=4, head_dim=6, eps=1e-5, sliding_window=7, sliding_window_pattern="LLLG",
                layer_types=["sliding_attention"] * 3 + ["full_attention"], rope_theta=500.0,
                rope_scaling={"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                              "original_max_position_embeddings": 64, "rope_type": "llama3"}),
          seq_len=40, batch=8),
-    Case("exaone4_packed", "EXAONE 4 without windows, so RoPE in every layer, tied, GQA 4, packed, label mask", "exaone4",
+    Case("exaone4_packed", "EXAONE 4 without windows, so RoPE in every layer, tied, GQA 4, packed, label mask",
+         "exaone4",
          shape(16, 4, 1, 20, 32, tied=True, head_dim=8, eps=1e-5, layer_types=["full_attention"] * 2,
                rope_parameters={"rope_type": "default", "rope_theta": 1000.0}) | {"sliding_window": None},
          seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
@@ -396,7 +406,8 @@ CASES = [
                shared_expert_intermediate_size=10, output_router_logits=False, router_aux_loss_coef=0.001,
                rope_parameters={"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.5}),
          seq_len=80, batch=4, lr=6e-3, clip=0.5, fused=True),
-    Case("qwen3_5_moe_packed", "Qwen3.5-MoE: experts one by one, top 3 of 4, packed documents, label mask", "qwen3_5_moe_text",
+    Case("qwen3_5_moe_packed", "Qwen3.5-MoE: experts one by one, top 3 of 4, packed documents, label mask",
+         "qwen3_5_moe_text",
          shape(16, 4, 2, None, 32, head_dim=8, layers=2, eps=5e-2, layer_types=["full_attention", "linear_attention"],
                linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=16, linear_value_head_dim=16,
                linear_conv_kernel_dim=3, num_experts=4, num_experts_per_tok=3, moe_intermediate_size=10,
@@ -434,13 +445,15 @@ CASES = [
                use_sliding_window=False, sliding_window=32768, max_window_layers=2, output_router_logits=False,
                router_aux_loss_coef=0.001),
          seq_len=32, batch=8, clip=0.5),
-    Case("qwen2_moe_packed", "Qwen2-MoE: top 3 of 5, normalised, a shared expert as narrow as the others, a dense layer, "
+    Case("qwen2_moe_packed",
+         "Qwen2-MoE: top 3 of 5, normalised, a shared expert as narrow as the others, a dense layer, "
          "the loss that balances, no qkv_bias, packed", "qwen2_moe",
          shape(16, 4, 2, 10, 32, layers=3, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=8,
                shared_expert_intermediate_size=8, norm_topk_prob=True, mlp_only_layers=[1], qkv_bias=False,
                output_router_logits=False, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=32, batch=4, documents=True, labels=True, saved_config=True, aux_loss=0.3),
-    Case("glm4_moe", "GLM 4.5 Air: a dense layer, then top 2 of 6 by sigmoids with a bias, one shared expert, half a head "
+    Case("glm4_moe",
+         "GLM 4.5 Air: a dense layer, then top 2 of 6 by sigmoids with a bias, one shared expert, half a head "
          "turns, q/k/v bias, GQA 2", "glm4_moe",
          shape(16, 2, 1, 24, 48, head_dim=8, eps=1e-5, attention_bias=True, n_routed_experts=6, num_experts_per_tok=2,
                n_shared_experts=1, moe_intermediate_size=6, routed_scaling_factor=1.0, norm_topk_prob=True, n_group=1,
@@ -479,7 +492,8 @@ CASES = [
                qk_rope_head_dim=4, v_head_dim=6, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
                routed_scaling_factor=1.0, mlp_layer_types=["sparse", "sparse"], attention_bias=True, rope_theta=1000.0),
          seq_len=24, batch=8, stored="float32", clip=0.5),
-    Case("deepseek_v3", "DeepSeek V3: latent attention with yarn and its factor for the softmax, top 3 of the better two "
+    Case("deepseek_v3",
+         "DeepSeek V3: latent attention with yarn and its factor for the softmax, top 3 of the better two "
          "of three groups", "deepseek_v3",
          shape(16, 2, 2, 24, 48, q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=6,
                n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=1, moe_intermediate_size=6,
@@ -489,7 +503,8 @@ CASES = [
                rope_scaling={"type": "yarn", "factor": 8.0, "beta_fast": 8.0, "beta_slow": 1.0, "mscale": 1.0,
                              "mscale_all_dim": 1.0, "truncate": False, "original_max_position_embeddings": 64}),
          seq_len=40, batch=8, clip=0.5),
-    Case("deepseek_v3_packed", "DeepSeek V3: unlike mscales, top 3 of 6 without groups, 3 layers of which two are dense, "
+    Case("deepseek_v3_packed",
+         "DeepSeek V3: unlike mscales, top 3 of 6 without groups, 3 layers of which two are dense, "
          "packed", "deepseek_v3",
          shape(16, 2, 2, 16, 32, layers=3, q_lora_rank=8, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=8,
                v_head_dim=14, n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=6, n_group=1,
@@ -535,7 +550,8 @@ CASES = [
                sliding_window=9, layer_types=["full_attention", "sliding_attention"], attention_bias=False,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=32, batch=8, saved_config=True, idle=[0, 3]),
-    Case("qwen3_fp8", "Qwen3 as released in fp8: matrices of one block and of two of which one is partial, tied", "qwen3",
+    Case("qwen3_fp8", "Qwen3 as released in fp8: matrices of one block and of two of which one is partial, tied",
+         "qwen3",
          shape(130, 2, 1, 12, 32, tied=True, head_dim=12, attention_bias=False, rope_theta=1000000.0,
                quantization_config={"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
                                     "weight_block_size": [128, 128], "modules_to_not_convert": [
@@ -543,7 +559,8 @@ CASES = [
                                         *(f"model.layers.{layer}.{norm}" for layer in range(2)
                                           for norm in ("input_layernorm", "post_attention_layernorm"))]}),
          seq_len=32, batch=8, clip=4.0, fp8=True),
-    Case("qwen3_moe_fp8", "Qwen3-MoE as released in fp8: top 2 of 4 experts, each matrix in tensors of its own", "qwen3_moe",
+    Case("qwen3_moe_fp8", "Qwen3-MoE as released in fp8: top 2 of 4 experts, each matrix in tensors of its own",
+         "qwen3_moe",
          shape(24, 4, 2, 24, 48, head_dim=6, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=10,
                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=10000.0,
                quantization_config={"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
@@ -559,7 +576,8 @@ CASES = [
          seq_len=32, batch=8, clip=1.2,
          whole={"model_type": "gemma3", "vision_config": SIGLIP, "mm_tokens_per_image": 4, "boi_token_index": 29,
                 "eoi_token_index": 30, "image_token_index": 31, "initializer_range": 0.02, "eos_token_id": [1, 28]}),
-    Case("mistral3_whole", "Mistral 3 with a vision tower: its own head, modules' names, packed, float32 file", "mistral",
+    Case("mistral3_whole", "Mistral 3 with a vision tower: its own head, modules' names, packed, float32 file",
+         "mistral",
          shape(16, 4, 2, 16, 32, head_dim=8, eps=1e-5, rope_theta=1000.0, sliding_window=None),
          seq_len=36, batch=8, stored="float32", documents=True, labels=True, module_names=True,
          whole={"model_type": "mistral3", "vision_config": PIXTRAL, "image_token_index": 10, "spatial_merge_size": 2,
@@ -641,9 +659,11 @@ def draw_weight(name, tensor_shape, case, config, rng):
     if name.endswith("norm.weight"):
         if config.model_type == "qwen3_5_text":  # stored less one
             return 0.15 * noise
-        if config.model_type in ("gemma2", "gemma3_text"):  # stored less one; those behind a half outweigh the tied embedding
+        # stored less one; those behind a half outweigh the tied embedding
+        if config.model_type in ("gemma2", "gemma3_text"):
             return (2.0 if ".post_" in name else 0.0) + 0.15 * noise
-        if config.model_type in ("olmo2", "olmo3", "exaone4") and ".layers." in name:  # else bfloat16's error grows by layers
+        # else bfloat16's error grows by layers
+        if config.model_type in ("olmo2", "olmo3", "exaone4") and ".layers." in name:
             return (0.4 if ".post_" in name else 0.7) + 0.08 * noise
         if config.model_type == "glm4" and re.search(r"\.post_(self_attn|mlp)_", name):
             return 0.4 + 0.08 * noise

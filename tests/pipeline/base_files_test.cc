@@ -222,7 +222,8 @@ TEST(BaseInFilesOf, AFileThatIsCutReplacedOrWrittenToEndsTheRun) {
       tiny.step(*trainer, 1);
       trainer->drain();
       change.make(tiny.base());
-      expect_error(ExitCode::io, {tiny.base(), change.says, "put the file back"}, [&] { train_on(tiny, *trainer); });
+      expect_error(ExitCode::io, {tiny.base(), change.says, "restore it, then resume"},
+                   [&] { train_on(tiny, *trainer); });
     }
   }
 }

@@ -493,6 +493,8 @@ TEST(ServeAdapters, WhatIsGivenWronglyIsRefused) {
   refused(base, {"--adapter=model=" + weak}, ExitCode::bad_config, "two models are called model");
   refused(base, {"--adapter=a=" + base}, ExitCode::bad_input, "is no adapter");
   refused(weak, {"--adapter=a=" + weak}, ExitCode::bad_config, "is an adapter itself");
+  expect_refusal({"serve", base, "--device=cpu", "--port=0", "--adapter", weak, "--adapter=model=" + weak},
+                 ExitCode::bad_config, {"2 adapters cannot be served", "NAME=DIR", "two models are called model"});
   json config = read_json_file(weak + "/adapter_config.json");
   config["modules_to_save"] = {"lm_head"};
   write_bytes(weak + "/adapter_config.json", config.dump());
@@ -501,6 +503,14 @@ TEST(ServeAdapters, WhatIsGivenWronglyIsRefused) {
   config["bias"] = "all";
   write_bytes(weak + "/adapter_config.json", config.dump());
   refused(base, {"--adapter=a=" + weak}, ExitCode::bad_input, "biases");
+  config["modules_to_save"] = {"lm_head"};
+  write_bytes(weak + "/adapter_config.json", config.dump());
+  const std::string other = in_repository("tests/parity/adapter_goldens/qwen3_norm/adapter");
+  expect_refusal({"serve", base, "--device=cpu", "--port=0", "--adapter=a=" + weak, "--adapter=b=" + base,
+                  "--adapter=strong=" + (adapted.base() / "strong"), "--adapter=c=" + other},
+                 ExitCode::bad_input,
+                 {"3 adapters cannot be served: (1) a: ", "modules_to_save", "and biases", "; (2) b: ", "is no adapter",
+                  "; (3) c: ", "the base ask for"});
   const SpeakingModel experts("gpt_oss");
   refused(experts.path(), {"--adapter=a=" + in_repository("tests/parity/adapter_goldens/gpt_oss_experts/adapter")},
           ExitCode::bad_input, "adapters of experts");

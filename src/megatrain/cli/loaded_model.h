@@ -35,7 +35,7 @@ class LoadedModel {
   const TrainConfig& settings() const { return settings_; }  // model path, precision, device, threads, memory
 
   // Adapters that requests may choose over this base, which must have none itself. Call it before the generator is
-  // made. Throws Error(bad_input) for what is no adapter, and for one that replaces tensors of the base
+  // made. Throws Error(bad_input) for what is no adapter of this base, and for one that replaces tensors of the base
   // (modules_to_save). Returns what belongs to its text.
   const ModelText& add_adapter(const std::string& given);
 
@@ -58,7 +58,6 @@ class LoadedModel {
   void check(const Prompt& prompt, const std::string& where) const;
   AdapterRules adapters() const;
   void add_end_ids_of_base(ModelText& text) const;
-  bool is_base(const std::string& named) const;
   void load_choices();
   int64_t device_memory() const;
   void load();

@@ -46,6 +46,34 @@ std::optional<int64_t> read_sequences(const Arguments& arguments) {
   return sequences;
 }
 
+// What is wrong with several adapters, each by itself. One alone is named as it is.
+class Problems {
+ public:
+  template <class Action>
+  void gather(const std::string& of, const Action& action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      if (list_.empty() || std::string(list_.back().error.what()) != error.what()) list_.push_back({of, error});
+    }
+  }
+  void fail_if_any() const {
+    if (list_.empty()) return;
+    if (list_.size() == 1) throw list_.front().error;
+    std::string all = fmt::format("{} adapters cannot be served:", list_.size());
+    for (size_t i = 0; i < list_.size(); ++i)
+      all += fmt::format(" ({}) {}: {}{}", i + 1, list_[i].of, list_[i].error.what(), i + 1 < list_.size() ? ";" : "");
+    fail(list_.front().error.code(), all);
+  }
+
+ private:
+  struct Problem {
+    std::string of;
+    Error error;
+  };
+  std::vector<Problem> list_;
+};
+
 struct NamedAdapter {
   std::string name, directory;
 };
@@ -53,7 +81,8 @@ struct NamedAdapter {
 std::vector<NamedAdapter> read_adapters(const Arguments& arguments, const std::string& base) {
   std::vector<NamedAdapter> adapters;
   std::set<std::string> names = {base};
-  for (const std::string& given : arguments.all("--adapter")) {
+  Problems problems;
+  const auto read = [&](const std::string& given) {
     const size_t equals = given.find('=');
     if (equals == std::string::npos || equals == 0 || equals + 1 == given.size())
       fail_config(
@@ -61,7 +90,9 @@ std::vector<NamedAdapter> read_adapters(const Arguments& arguments, const std::s
     adapters.push_back({.name = given.substr(0, equals), .directory = given.substr(equals + 1)});
     if (!names.insert(adapters.back().name).second)
       fail_config(fmt::format("two models are called {}; give each --adapter a name of its own", adapters.back().name));
-  }
+  };
+  for (const std::string& given : arguments.all("--adapter")) problems.gather(given, [&] { read(given); });
+  problems.fail_if_any();
   return adapters;
 }
 
@@ -102,8 +133,13 @@ int verb_serve(const Arguments& arguments) {
 
   LoadedModel model(given, arguments, "serve");
   std::vector<ApiModel> models = {{.name = name, .text = model.text()}};
+  Problems problems;
   for (const NamedAdapter& adapter : adapters)
-    models.push_back({.name = adapter.name, .text = model.add_adapter(adapter.directory), .adapter = models.size()});
+    problems.gather(adapter.name, [&] {
+      const ModelText& text = model.add_adapter(adapter.directory);
+      models.push_back({.name = adapter.name, .text = text, .adapter = models.size()});
+    });
+  problems.fail_if_any();
   std::unique_ptr<AnswerEngine> made;  // outlives the server, whose replies notify it when a client leaves
   HttpServer server(http);             // before loading weights, so that a port in use is reported at once
   made = std::make_unique<AnswerEngine>(model.generator_with(context, sequences, kDefaultSequences));

@@ -88,6 +88,13 @@ void check_disk(const TrainConfig& config, const GivenKeys& given) {
 
 // Adapters decide what is trained.
 void check_adapter(const TrainConfig& config, const GivenKeys& given) {
+  const bool off = given.has("adapter.rank") && config.adapter.rank == 0;
+  if (given.has("adapter.targets") && config.adapter.targets.empty() && config.adapter.target_parameters.empty() &&
+      !off)
+    fail_config(
+        fmt::format("{}: {} names no module; give names or all-linear, or leave it out. It may be null only beside "
+                    "adapter.target_parameters",
+                    given.origin("adapter.targets"), given.names("adapter.targets")));
   if (config.adapter.rank == 0) return;
   for (const char* key : {"freeze", "train_only"})
     if (given.has_value(key) && given.own.at(key).value.text != "none")

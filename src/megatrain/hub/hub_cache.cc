@@ -83,9 +83,9 @@ fs::path snapshot_of(const fs::path& folder, const std::string& name, ModelParts
 std::vector<std::string> missing_files(const fs::path& snapshot, ModelParts needed) {
   std::vector<std::string> missing;
   if (needed == ModelParts::adapter) {
-    for (const char* file : {"adapter_config.json", "adapter_model.safetensors"}) {
-      if (!is_there(snapshot / file)) missing.emplace_back(file);
-    }
+    if (!is_there(snapshot / "adapter_config.json")) missing.emplace_back("adapter_config.json");
+    if (!is_there(snapshot / "adapter_model.safetensors") && !is_there(snapshot / "adapter_model.bin"))
+      missing.emplace_back("adapter_model.safetensors");
     return missing;
   }
   if (!is_there(snapshot / "config.json")) missing.push_back("config.json");

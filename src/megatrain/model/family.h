@@ -75,6 +75,10 @@ struct Family {
 
   std::optional<LlamaCpp> llama_cpp = {};  // none: llama.cpp lacks this family
 
+  // Whether PEFT converts adapters of experts' modules to those of the parameters into which transformers joins them.
+  // In such a model it takes every module with a name of theirs for an expert's.
+  bool peft_joins_experts = true;
+
   struct Preset {
     std::string name;
     nlohmann::json config;  // config.json

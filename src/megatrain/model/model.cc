@@ -12,7 +12,7 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/model/family.h"
 #include "megatrain/model/layers/rope_table.h"
-#include "megatrain/model/trained/names_in_whole.h"
+#include "megatrain/model/trained/adapter_checks.h"
 #include "megatrain/tensor/fp8.h"
 #include "megatrain/tensor/mxfp4.h"
 

@@ -55,6 +55,10 @@ std::vector<float> read_fp8_scales(const TensorSource& source);
 // Calls release_pages() for the file contents that the tensor was read from.
 void release_source(const TensorSource& source, const TensorSpec& tensor);
 
+// The same piece by piece, behind each read_source() of a tensor's consecutive pieces. A tensor that lies in one run of
+// its file is released as it is read, another one behind its last piece.
+void release_source(const TensorSource& source, const TensorSpec& tensor, int64_t begin, int64_t count);
+
 // A tensor as files store it, and the model's tensors that it consists of.
 struct FileTensor {
   std::string name;

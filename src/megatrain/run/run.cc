@@ -24,8 +24,10 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/lies_in.h"
+#include "megatrain/model/family.h"
 #include "megatrain/model/files/kept_tensors.h"
 #include "megatrain/model/files/load_weights.h"
+#include "megatrain/model/trained/adapter_checks.h"
 #include "megatrain/plan/describe.h"
 #include "megatrain/plan/estimate.h"
 #include "megatrain/plan/plan_json.h"
@@ -144,7 +146,8 @@ class Run {
   void warn_of_peft() const {
     const AdapterRules rules = adapter_rules(config_.adapter, !config_.model.adapter.empty());
     if (!rules.any()) return;
-    const std::string otherwise = unlike_peft(rules, model_layouts(source_.config, DType::bf16, {.adapter = rules}));
+    const std::string otherwise = unlike_peft(rules, model_layouts(source_.config, DType::bf16, {.adapter = rules}),
+                                              family_of(source_.config).peft_joins_experts);
     if (!otherwise.empty()) log_warn(otherwise);
   }
 
@@ -185,7 +188,7 @@ class Run {
     identity_json_ = identity_json(config_, source_.config, session_->identity(), data_.train.get(), data_.eval.get());
     if (checkpoint_)
       check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config_.data.order,
-                     changed_data_keys(config_.run_dir, given_));
+                     changed_data_keys(config_.run_dir, given_), config_.model.path);
     if (config_.resume && !checkpoint_) {
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config_.run_dir));
       directory_.start_over();
@@ -531,7 +534,7 @@ class Run {
     nlohmann::ordered_json decided = identity_json_;
     decided.erase("library");
     decided.erase("algorithms");
-    check_identity(restored.identity, decided, restored.path, config_.data.order);
+    check_identity(restored.identity, decided, restored.path, config_.data.order, {}, config_.model.path);
     if (restored.identity.value("library", json()) != json(identity_json_.at("library")) ||
         restored.identity.value("algorithms", json()) != json(identity_json_.at("algorithms")))
       log_warn(

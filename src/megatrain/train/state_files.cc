@@ -410,7 +410,9 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
     const TensorSpec& tensor = *piece.tensor;
     if (adapters && !tensor.trainable) return;
     const auto read = [&](const std::string& name, const std::vector<int64_t>& shape, int64_t begin, int64_t count) {
-      read_as_f32(file.parameter(name, shape), begin, count, scratch);
+      const StoredTensor& stored = file.parameter(name, shape);
+      read_as_f32(stored, begin, count, scratch);
+      release_pages(stored, begin, count);
       const int64_t at = first_not_finite(scratch, count);
       if (at >= 0)
         fail_input(fmt::format("{}: element {} of {} is {}; a state must be finite", path, begin + at, name,
@@ -439,6 +441,7 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
         fail_input(fmt::format("{}: expected {} as 8-bit codes", path, name));
       piece.record->write_codes(moment, tensor, piece.begin, piece.count,
                                 reinterpret_cast<const uint8_t*>(codes->data) + piece.begin);
+      release_pages(*codes, piece.begin, piece.count);
       const BlockRange blocks = blocks_beginning_in(tensor, piece.begin, piece.count);
       piece.record->write_scales(moment, tensor, blocks.begin, blocks.count,
                                  read(name + kScaleSuffix, scale_shape(tensor), blocks.begin, blocks.count));

@@ -180,6 +180,7 @@ Family qwen3_5_moe_family() {
           .read = read_with_experts,
           .tensors = qwen3_5_moe_tensors,
           .phases = expert_phases,
+          .peft_joins_experts = false,
           .presets = {qwen3_5_moe_preset()},
           .part_of = {{.architecture = "Qwen3_5MoeForConditionalGeneration",
                        .model_type = "qwen3_5_moe",

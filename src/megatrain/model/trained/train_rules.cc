@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/trained/adapter_checks.h"
 #include "megatrain/model/trained/module_pattern.h"
 
 namespace megatrain {
