@@ -146,6 +146,9 @@ CASES = [
                 clip=0.12, merged=["layers.0.self_attn.kv_a_proj_with_mqa", "layers.1.self_attn.kv_b_proj"]),
     AdapterCase("qwen3_5", "all-linear, Qwen3.5: q with its gates, and the five matmuls of a delta net", "qwen3_5",
                 {"rank": 2, "alpha": 4}, clip=0.2, merged=["layers.0.linear_attn.in_proj_qkv", "layers.2.self_attn.q_proj"]),
+    AdapterCase("qwen3_next", "Qwen3-Next: the three matmuls of a delta net, whose rows lie by key head, and q", "qwen3_next",
+                {"rank": 2, "alpha": 4, "targets": ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj"]}, clip=0.032,
+                merged=["layers.0.linear_attn.in_proj_qkvz", "layers.0.linear_attn.in_proj_ba", "layers.1.self_attn.q_proj"]),
     AdapterCase("qwen2_moe", "Qwen2-MoE: attention, the shared expert and its gate", "qwen2_moe",
                 {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj", "shared_expert_gate", "shared_expert.up_proj"]},
                 clip=0.08, merged=["layers.0.mlp.shared_expert_gate", "layers.1.mlp.shared_expert.up_proj"]),
@@ -212,7 +215,9 @@ ALL_LINEAR = {"phi3": ({"self_attn.qkv_proj", "self_attn.o_proj"} | FUSED_MLP, s
               "glm4": (LINEAR | FUSED_MLP, set()),
               "qwen3_moe": (LINEAR, EXPERTS), "mixtral": (LINEAR, EXPERTS), "gpt_oss": (LINEAR, set()),
               "qwen2_moe": (LINEAR | SHARED | {"mlp.shared_expert_gate"}, set()),
-              "glm4_moe_lite": (LATENT, EXPERTS)}
+              "glm4_moe_lite": (LATENT, EXPERTS),
+              "qwen3_next": (LINEAR | {"mlp.shared_expert_gate"}, EXPERTS)}
+BY_KEY_HEAD = {"linear_attn." + module for module in ("in_proj_qkvz", "in_proj_ba", "out_proj")}
 
 
 # ---- adapters --------------------------------------------------------------------------------------------------------
@@ -386,7 +391,8 @@ def check_all_linear(case):
     layers = [f"model.layers.{layer}." for layer in range(model.config.get_text_config().num_hidden_layers)]
     for found, expected in ((tuner.targeted_module_names, modules), (tuner.targeted_parameter_names, parameters)):
         kinds = getattr(model.config, "layer_types", None) or [""] * len(layers)
-        of_layer = [DELTA_NET | MLP if kind == "linear_attention" and expected else expected for kind in kinds]
+        delta_net = DELTA_NET | MLP if (modules, parameters) == (LINEAR | MLP, set()) else BY_KEY_HEAD | modules - LINEAR
+        of_layer = [delta_net if kind == "linear_attention" and expected is modules else expected for kind in kinds]
         assert set(found) == {layer + name for layer, names in zip(layers, of_layer) for name in names}, (case.name, found)
 
 

@@ -85,7 +85,7 @@ ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3
                 "glm4_moe": "Glm4MoeForCausalLM", "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
                 "deepseek_v3": "DeepseekV3ForCausalLM", "mixtral": "MixtralForCausalLM", "gpt_oss": "GptOssForCausalLM",
                 "qwen3_5_text": "Qwen3_5ForCausalLM",
-                "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+                "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM", "qwen3_next": "Qwen3NextForCausalLM",
                 "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM",
                 "smollm3": "SmolLM3ForCausalLM", "seed_oss": "SeedOssForCausalLM",
                 "ministral3": "Ministral3ForCausalLM", "glm4": "Glm4ForCausalLM",
@@ -349,6 +349,32 @@ CASES = [
                shared_expert_intermediate_size=6,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}),
          seq_len=70, batch=4, lr=6e-3, clip=0.5, documents=True, labels=True, longest_document=66, saved_config=True),
+    Case("qwen3_next", "Qwen3-Next as released: projections by key head, two value heads each, top 2 of 5, a gated shared "
+         "expert, GQA 2", "qwen3_next",
+         shape(16, 2, 1, 24, 48, head_dim=8, layers=2, eps=5e-2, full_attention_interval=2,
+               linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16,
+               linear_conv_kernel_dim=4, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=6,
+               shared_expert_intermediate_size=10, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+               output_router_logits=False, router_aux_loss_coef=0.001, partial_rotary_factor=0.5, rope_scaling=None,
+               rope_theta=10000000),
+         seq_len=80, batch=4, lr=6e-3, clip=0.5),
+    Case("qwen3_next_packed", "Qwen3-Next: value heads twice as wide as key heads, top 3 of 4, not normalised, a dense "
+         "layer, tied, packed documents, label mask", "qwen3_next",
+         shape(16, 4, 2, 20, 32, tied=True, head_dim=8, layers=2, eps=5e-2,
+               layer_types=["full_attention", "linear_attention"], linear_num_key_heads=2, linear_num_value_heads=2,
+               linear_key_head_dim=16, linear_value_head_dim=32, linear_conv_kernel_dim=3, num_experts=4,
+               num_experts_per_tok=3, moe_intermediate_size=10, shared_expert_intermediate_size=6,
+               norm_topk_prob=False, mlp_only_layers=[0],
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}),
+         seq_len=70, batch=4, lr=6e-3, clip=0.5, documents=True, labels=True, longest_document=66, saved_config=True),
+    Case("qwen3_next_heads", "Qwen3-Next: three value heads a key head, every second layer dense, whole heads turn, "
+         "float32 file", "qwen3_next",
+         shape(16, 2, 2, 16, 32, head_dim=8, layers=2, eps=1e-2, layer_types=["full_attention", "linear_attention"],
+               linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=16, linear_value_head_dim=16,
+               linear_conv_kernel_dim=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+               shared_expert_intermediate_size=6, norm_topk_prob=True, decoder_sparse_step=2,
+               rope_parameters={"rope_type": "default", "rope_theta": 100000.0, "partial_rotary_factor": 1.0}),
+         seq_len=65, batch=4, stored="float32", clip=0.5),
     Case("qwen3_moe", "Qwen3-MoE: top 2 of 8, normalised, GQA 2, three shards", "qwen3_moe",
          shape(32, 4, 2, 48, 64, head_dim=8, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=12,
                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=10000.0,
@@ -604,7 +630,8 @@ def draw_weight(name, tensor_shape, case, config, rng):
 
 CHOICE_BIAS = "e_score_correction_bias"  # a buffer, which files hold in float32
 SIGMOID_FAMILIES = ("glm4_moe", "glm4_moe_lite", "deepseek_v3")
-EXPERT_FAMILIES = ("qwen2_moe", "qwen3_5_moe_text", "qwen3_moe", "mixtral", "gpt_oss", *SIGMOID_FAMILIES)
+LESS_ONE = ("qwen3_5_moe_text", "qwen3_next")  # files have the weights of norms less one
+EXPERT_FAMILIES = ("qwen2_moe", *LESS_ONE, "qwen3_moe", "mixtral", "gpt_oss", *SIGMOID_FAMILIES)
 
 
 def experts_of(config):
@@ -630,7 +657,7 @@ def draw_expert_weight(name, noise, case, config, rng):
     chooses then does not hang on rounding, which would make bfloat16 runs take other experts."""
     experts = experts_of(config)
     if name.endswith("norm.weight"):
-        return (0.0 if case.family == "qwen3_5_moe_text" else 1.0) + 0.05 * noise  # stored less one there
+        return (0.0 if case.family in LESS_ONE else 1.0) + 0.05 * noise
     if name.endswith("embed_tokens.weight"):
         values = (0.3 if config.tie_word_embeddings else 0.8) * noise
         most = 0.6 if config.tie_word_embeddings else 1.5

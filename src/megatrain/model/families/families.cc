@@ -8,11 +8,12 @@ namespace megatrain {
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
-      qwen2_family(),       llama_family(),     mistral_family(),       qwen3_family(),       phi3_family(),
-      gemma3_family(),      qwen3_moe_family(), gpt_oss_family(),       mixtral_family(),     granite_family(),
-      qwen2_moe_family(),   glm4_moe_family(),  glm4_moe_lite_family(), deepseek_v3_family(), qwen3_5_family(),
-      qwen3_5_moe_family(), olmo2_family(),     olmo3_family(),         smollm3_family(),     seed_oss_family(),
-      ministral3_family(),  glm4_family(),      glm_family(),           exaone4_family(),     gemma2_family()};
+      qwen2_family(),       llama_family(),      mistral_family(),       qwen3_family(),       phi3_family(),
+      gemma3_family(),      qwen3_moe_family(),  gpt_oss_family(),       mixtral_family(),     granite_family(),
+      qwen2_moe_family(),   glm4_moe_family(),   glm4_moe_lite_family(), deepseek_v3_family(), qwen3_5_family(),
+      qwen3_5_moe_family(), qwen3_next_family(), olmo2_family(),         olmo3_family(),       smollm3_family(),
+      seed_oss_family(),    ministral3_family(), glm4_family(),          glm_family(),         exaone4_family(),
+      gemma2_family()};
   return all;
 }
 

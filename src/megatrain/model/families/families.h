@@ -28,6 +28,7 @@ Family qwen3_5_family();
 Family qwen3_5_moe_family();
 Family qwen3_family();
 Family qwen3_moe_family();
+Family qwen3_next_family();
 Family seed_oss_family();
 Family smollm3_family();
 
