@@ -41,7 +41,7 @@ TEST(Experts, ExportsHoldThemInTheFormOfTheFilesBeforeTraining) {
     for (const auto& [name, hash] : tensors.items()) names.insert(name);
     return names;
   };
-  for (const char* name : {"qwen3_5_moe", "qwen3_5_moe_packed"}) {
+  for (const char* name : {"qwen3_5_moe", "qwen3_5_moe_packed", "mistral4"}) {
     const Place place(name, "steps: 2\ncheckpoint.every: 1\ncheckpoint.keep: 3\n");
     const std::set<std::string> before = names_in(golden(name) + "/model");
     succeed({"train", place.config()});

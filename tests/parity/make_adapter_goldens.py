@@ -144,6 +144,10 @@ CASES = [
     AdapterCase("glm4_moe_lite", "GLM 4.7 Flash: the five matmuls of latent attention", "glm4_moe_lite_bias",
                 {"rank": 2, "alpha": 4, "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]},
                 clip=0.12, merged=["layers.0.self_attn.kv_a_proj_with_mqa", "layers.1.self_attn.kv_b_proj"]),
+    AdapterCase("mistral4", "Mistral Small 4: latent attention and experts, which files hold in two tensors", "mistral4",
+                {"rank": 3, "alpha": 3, "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+                 "target_parameters": [GATE_UP, DOWN]},
+                clip=0.1, merged=["layers.0.mlp.experts.gate_up_proj", "layers.1.self_attn.kv_b_proj"]),
     AdapterCase("qwen3_5", "all-linear, Qwen3.5: q with its gates, and the five matmuls of a delta net", "qwen3_5",
                 {"rank": 2, "alpha": 4}, clip=0.2, merged=["layers.0.linear_attn.in_proj_qkv", "layers.2.self_attn.q_proj"]),
     AdapterCase("qwen3_next", "Qwen3-Next: the three matmuls of a delta net, whose rows lie by key head, and q", "qwen3_next",
@@ -216,6 +220,7 @@ ALL_LINEAR = {"phi3": ({"self_attn.qkv_proj", "self_attn.o_proj"} | FUSED_MLP, s
               "qwen3_moe": (LINEAR, EXPERTS), "mixtral": (LINEAR, EXPERTS), "gpt_oss": (LINEAR, set()),
               "qwen2_moe": (LINEAR | SHARED | {"mlp.shared_expert_gate"}, set()),
               "glm4_moe_lite": (LATENT, EXPERTS),
+              "mistral4": (LATENT | {"mlp.shared_experts." + module for module in ("gate_proj", "up_proj", "down_proj")}, set()),
               "qwen3_next": (LINEAR | {"mlp.shared_expert_gate"}, EXPERTS)}
 BY_KEY_HEAD = {"linear_attn." + module for module in ("in_proj_qkvz", "in_proj_ba", "out_proj")}
 
@@ -366,7 +371,7 @@ def as_in_files(base, state, module):
     if not module.endswith((".experts.gate_up_proj", ".experts.down_proj")):
         return [(name, state[name]) for name in (module + ".weight", module + ".bias") if name in state]
     value = state[module]
-    if base.family == "gpt_oss":
+    if base.family in base_goldens.STACKED:
         return [(module, value)]
     prefix, parameter = module.rsplit(".", 1)
     parts = {"gate_up_proj": ["gate_proj", "up_proj"], "down_proj": ["down_proj"]}[parameter]

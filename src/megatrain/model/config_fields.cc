@@ -89,6 +89,8 @@ ordered_json experts_json(const ExpertsConfig& experts) {
                  {"n_group", groups},
                  {"topk_group", kept_groups},
                  {"routed_scaling_factor", weight_scale}});
+  else if (weight_scale != 1)
+    json["routed_scaling_factor"] = weight_scale;
   return json;
 }
 

@@ -18,6 +18,7 @@ Family granite_family();
 Family llama_family();
 Family ministral3_family();
 Family mistral_family();
+Family mistral4_family();
 Family mixtral_family();
 Family olmo2_family();
 Family olmo3_family();

@@ -46,7 +46,7 @@ std::vector<std::vector<TensorSpec>> qwen3_5_moe_tensors(const ModelConfig& c, i
                          .gate = "gate_proj",
                          .up = "up_proj",
                          .down = "down_proj",
-                         .or_fused = true,
+                         .or_stacked = true,
                          .shared = "mlp.shared_expert",
                          .shared_gate = "mlp.shared_expert_gate"});
 }
