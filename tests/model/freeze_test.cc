@@ -271,17 +271,10 @@ TEST(Adapters, OfExpertsThatPeftWouldReadOtherwiseAreNamed) {
 // PEFT 0.21.2 with transformers 5.23 drops these adapters, or refuses all of the file if target_parameters are given.
 TEST(Adapters, OfModulesNamedAsThoseOfExpertsAreNamed) {
   const auto unlike = [](const std::string& architecture, AdapterRules rules) {
-    nlohmann::json json = {{"architectures", {architecture}},
-                           {"vocab_size", 50},
-                           {"hidden_size", 24},
-                           {"intermediate_size", 36},
-                           {"num_hidden_layers", 2},
-                           {"num_attention_heads", 4},
-                           {"num_key_value_heads", 2},
-                           {"num_experts", 4},
-                           {"num_experts_per_tok", 2},
-                           {"moe_intermediate_size", 20},
-                           {"mlp_only_layers", {0}}};
+    nlohmann::json json = {{"architectures", {architecture}}, {"vocab_size", 50},       {"hidden_size", 24},
+                           {"intermediate_size", 36},         {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},        {"num_experts", 4},       {"num_experts_per_tok", 2},
+                           {"moe_intermediate_size", 20},     {"mlp_only_layers", {0}}};
     if (architecture == "Qwen2MoeForCausalLM") json["shared_expert_intermediate_size"] = 28;
     const ModelConfig config = parse_model_config(json, "config.json");
     rules.rank = 2;

@@ -39,5 +39,15 @@ TEST(Presets, TheContractNamesThemAll) {
   EXPECT_EQ(names_in_contract(), std::set<std::string>(all.begin(), all.end()));
 }
 
+TEST(Presets, CaseDashesAndUnderscoresOfANameDoNotMatter) {
+  std::set<nlohmann::json> configs;
+  for (const std::string& name : preset_names()) configs.insert(*preset_config(name));
+  EXPECT_EQ(configs.size(), preset_names().size()) << "two presets have one name";
+  EXPECT_EQ(preset_config("GLM-4.5-Air"), preset_config("glm4.5-air"));
+  EXPECT_EQ(preset_config("Qwen3-Next-80B-A3B"), preset_config("qwen3-next-80b-a3b"));
+  EXPECT_EQ(preset_config("GLM_4.7_Flash"), preset_config("glm4.7-flash"));
+  EXPECT_FALSE(preset_config("glm4.5-airy").has_value());
+}
+
 }  // namespace
 }  // namespace megatrain

@@ -46,6 +46,7 @@ TEST(SigmoidExperts, PresetsHaveThePublishedParameters) {
   EXPECT_EQ(parameters("glm4.5-air"), 106'852'245'504);
   EXPECT_EQ(parameters("glm4.7-flash"), 29'943'390'976);
   EXPECT_EQ(parameters("deepseek-v3"), 671'026'404'352);
+  EXPECT_EQ(parameters("kimi-k2"), 1'026'408'209'408);
 }
 
 TEST(SigmoidExperts, AreReadWithTheirRouterAndTheDenseLayersBeforeThem) {
@@ -67,6 +68,34 @@ TEST(SigmoidExperts, AreReadWithTheirRouterAndTheDenseLayersBeforeThem) {
   EXPECT_NEAR(v3.attention_scale, mscale * mscale / std::sqrt(192), 1e-12);
   EXPECT_EQ(v3.rope.attention_factor, 1);
   EXPECT_EQ(read(small("glm4.7-flash", {{"q_lora_rank", nullptr}})).latent.q_rank, 0);
+}
+
+TEST(SigmoidExperts, KimiK2IsDeepseekV3WithAModelTypeOfItsOwn) {
+  const ModelConfig c = read(small("kimi-k2"));
+  EXPECT_EQ(c.architecture, "DeepseekV3ForCausalLM");
+  EXPECT_EQ(c.experts.groups, 1);
+  EXPECT_EQ(c.experts.weight_scale, 2.827);
+  EXPECT_EQ(c.experts.layers, (std::vector<bool>{false, true, true, true}));
+  json without_name = small("kimi-k2");
+  without_name.erase("architectures");
+  EXPECT_EQ(read(without_name).architecture, "DeepseekV3ForCausalLM");
+  refused_of("kimi-k2", {{"model_type", "kimi_linear"}}, {"model_type", "kimi_linear", "deepseek_v3"});
+}
+
+TEST(SigmoidExperts, KimiK25HasItAsItsTextPart) {
+  for (const char* type : {"kimi_k2", "deepseek_v3"}) {
+    for (const char* name : {"KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"}) {
+      json text = small("kimi-k2");
+      text["model_type"] = type;
+      const json whole = {
+          {"architectures", {name}},         {"model_type", "kimi_k25"},         {"ignore_index", -100},
+          {"media_placeholder_token_id", 5}, {"use_unified_vision_chunk", true}, {"video_placeholder", "<video>"},
+          {"tie_word_embeddings", false},    {"vision_config", json::object()},  {"text_config", text}};
+      const ModelConfig c = read(whole);
+      EXPECT_EQ(c.architecture, "DeepseekV3ForCausalLM");
+      EXPECT_EQ(c.part_of, name);
+    }
+  }
 }
 
 TEST(SigmoidExperts, TheBiasOfTheChoiceIsAnFp32RecordThatNothingTrains) {

@@ -156,9 +156,15 @@ CASES = [
                 {"rank": 2, "alpha": 4, "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj",
                                                     "o_proj"]},
                 clip=0.12, merged=["layers.0.self_attn.kv_a_proj_with_mqa", "layers.1.self_attn.kv_b_proj"]),
+    AdapterCase("mistral4", "Mistral Small 4: latent attention and experts, which files hold in two tensors", "mistral4",
+                {"rank": 3, "alpha": 3, "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+                 "target_parameters": [GATE_UP, DOWN]},
+                clip=0.1, merged=["layers.0.mlp.experts.gate_up_proj", "layers.1.self_attn.kv_b_proj"]),
     AdapterCase("qwen3_5", "all-linear, Qwen3.5: q with its gates, and the five matmuls of a delta net", "qwen3_5",
-                {"rank": 2, "alpha": 4}, clip=0.2, merged=["layers.0.linear_attn.in_proj_qkv",
-                                                           "layers.2.self_attn.q_proj"]),
+                {"rank": 2, "alpha": 4}, clip=0.2, merged=["layers.0.linear_attn.in_proj_qkv", "layers.2.self_attn.q_proj"]),
+    AdapterCase("qwen3_next", "Qwen3-Next: the three matmuls of a delta net, whose rows lie by key head, and q", "qwen3_next",
+                {"rank": 2, "alpha": 4, "targets": ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj"]}, clip=0.032,
+                merged=["layers.0.linear_attn.in_proj_qkvz", "layers.0.linear_attn.in_proj_ba", "layers.1.self_attn.q_proj"]),
     AdapterCase("qwen2_moe", "Qwen2-MoE: attention, the shared expert and its gate", "qwen2_moe",
                 {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj", "shared_expert_gate", "shared_expert.up_proj"]},
                 clip=0.08, merged=["layers.0.mlp.shared_expert_gate", "layers.1.mlp.shared_expert.up_proj"]),
@@ -228,7 +234,11 @@ ALL_LINEAR = {"phi3": ({"self_attn.qkv_proj", "self_attn.o_proj"} | FUSED_MLP, s
               "glm4": (LINEAR | FUSED_MLP, set()),
               "qwen3_moe": (LINEAR, EXPERTS), "mixtral": (LINEAR, EXPERTS), "gpt_oss": (LINEAR, set()),
               "qwen2_moe": (LINEAR | SHARED | {"mlp.shared_expert_gate"}, set()),
-              "glm4_moe_lite": (LATENT, EXPERTS), "gemma4_text": (LINEAR | MLP | LAYER_INPUT | {"router.proj"}, set())}
+              "glm4_moe_lite": (LATENT, EXPERTS),
+              "mistral4": (LATENT | {"mlp.shared_experts." + module for module in ("gate_proj", "up_proj", "down_proj")}, set()),
+              "qwen3_next": (LINEAR | {"mlp.shared_expert_gate"}, EXPERTS),
+              "gemma4_text": (LINEAR | MLP | LAYER_INPUT | {"router.proj"}, set())}
+BY_KEY_HEAD = {"linear_attn." + module for module in ("in_proj_qkvz", "in_proj_ba", "out_proj")}
 
 
 # ---- adapters --------------------------------------------------------------------------------------------------------
@@ -378,7 +388,7 @@ def as_in_files(base, state, module):
     if not module.endswith((".experts.gate_up_proj", ".experts.down_proj")):
         return [(name, state[name]) for name in (module + ".weight", module + ".bias") if name in state]
     value = state[module]
-    if base.family == "gpt_oss":
+    if base.family in base_goldens.STACKED:
         return [(module, value)]
     prefix, parameter = module.rsplit(".", 1)
     parts = {"gate_up_proj": ["gate_proj", "up_proj"], "down_proj": ["down_proj"]}[parameter]
@@ -404,7 +414,8 @@ def check_all_linear(case):
     layers = [f"model.layers.{layer}." for layer in range(model.config.get_text_config().num_hidden_layers)]
     for found, expected in ((tuner.targeted_module_names, modules), (tuner.targeted_parameter_names, parameters)):
         kinds = getattr(model.config, "layer_types", None) or [""] * len(layers)
-        of_layer = [DELTA_NET | MLP if kind == "linear_attention" and expected else expected for kind in kinds]
+        delta_net = DELTA_NET | MLP if (modules, parameters) == (LINEAR | MLP, set()) else BY_KEY_HEAD | modules - LINEAR
+        of_layer = [delta_net if kind == "linear_attention" and expected is modules else expected for kind in kinds]
         wanted = {layer + name for layer, names in zip(layers, of_layer) for name in names}
         if case.base_case.family == "gemma4_text":  # layers lack what they make of other parts or read
             wanted = (wanted | {"model.per_layer_model_projection"} if expected else wanted) & present

@@ -85,16 +85,17 @@ ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3
                 "glm4_moe": "Glm4MoeForCausalLM", "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
                 "deepseek_v3": "DeepseekV3ForCausalLM", "mixtral": "MixtralForCausalLM", "gpt_oss": "GptOssForCausalLM",
                 "qwen3_5_text": "Qwen3_5ForCausalLM",
-                "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+                "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM", "qwen3_next": "Qwen3NextForCausalLM",
                 "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM",
                 "smollm3": "SmolLM3ForCausalLM", "seed_oss": "SeedOssForCausalLM",
-                "ministral3": "Ministral3ForCausalLM", "glm4": "Glm4ForCausalLM",
+                "ministral3": "Ministral3ForCausalLM", "mistral4": "Mistral4ForCausalLM", "glm4": "Glm4ForCausalLM",
                 "glm": "GlmForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM",
                 "gemma4_text": "Gemma4ForCausalLM", "gemma4_unified_text": "Gemma4UnifiedForCausalLM"}
 WHOLE = {"gemma3": ("Gemma3ForConditionalGeneration", "gemma3_text"),
          "mistral3": ("Mistral3ForConditionalGeneration", "mistral"),
          "qwen2_5_vl": ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text"),
-         "qwen3_vl": ("Qwen3VLForConditionalGeneration", "qwen3_vl_text")}
+         "qwen3_vl": ("Qwen3VLForConditionalGeneration", "qwen3_vl_text"),
+         "kimi_k25": ("KimiK25ForConditionalGeneration", "kimi_k2")}
 
 
 def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
@@ -110,6 +111,8 @@ SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_s
           "num_attention_heads": 2, "image_size": 8, "patch_size": 4, "vision_use_head": False}
 PIXTRAL = {"model_type": "pixtral", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
            "num_attention_heads": 2, "head_dim": 4, "image_size": 8, "patch_size": 4}
+MOON_VIT = {"model_type": "kimi_k25_vision", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 1, "patch_size": 2, "pos_emb_height": 2, "pos_emb_width": 2, "pos_emb_time": 1}
 QWEN_TOWER = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "patch_size": 2,
               "temporal_patch_size": 1, "spatial_merge_size": 2, "out_hidden_size": 16}
 
@@ -414,6 +417,32 @@ CASES = [
                shared_expert_intermediate_size=6,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}),
          seq_len=70, batch=4, lr=6e-3, clip=0.5, documents=True, labels=True, longest_document=66, saved_config=True),
+    Case("qwen3_next", "Qwen3-Next as released: projections by key head, two value heads each, top 2 of 5, a gated shared "
+         "expert, GQA 2", "qwen3_next",
+         shape(16, 2, 1, 24, 48, head_dim=8, layers=2, eps=5e-2, full_attention_interval=2,
+               linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16,
+               linear_conv_kernel_dim=4, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=6,
+               shared_expert_intermediate_size=10, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+               output_router_logits=False, router_aux_loss_coef=0.001, partial_rotary_factor=0.5, rope_scaling=None,
+               rope_theta=10000000),
+         seq_len=80, batch=4, lr=6e-3, clip=0.5),
+    Case("qwen3_next_packed", "Qwen3-Next: value heads twice as wide as key heads, top 3 of 4, not normalised, a dense "
+         "layer, tied, packed documents, label mask", "qwen3_next",
+         shape(16, 4, 2, 20, 32, tied=True, head_dim=8, layers=2, eps=5e-2,
+               layer_types=["full_attention", "linear_attention"], linear_num_key_heads=2, linear_num_value_heads=2,
+               linear_key_head_dim=16, linear_value_head_dim=32, linear_conv_kernel_dim=3, num_experts=4,
+               num_experts_per_tok=3, moe_intermediate_size=10, shared_expert_intermediate_size=6,
+               norm_topk_prob=False, mlp_only_layers=[0],
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}),
+         seq_len=70, batch=4, lr=6e-3, clip=0.5, documents=True, labels=True, longest_document=66, saved_config=True),
+    Case("qwen3_next_heads", "Qwen3-Next: three value heads a key head, every second layer dense, whole heads turn, "
+         "float32 file", "qwen3_next",
+         shape(16, 2, 2, 16, 32, head_dim=8, layers=2, eps=1e-2, layer_types=["full_attention", "linear_attention"],
+               linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=16, linear_value_head_dim=16,
+               linear_conv_kernel_dim=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+               shared_expert_intermediate_size=6, norm_topk_prob=True, decoder_sparse_step=2,
+               rope_parameters={"rope_type": "default", "rope_theta": 100000.0, "partial_rotary_factor": 1.0}),
+         seq_len=65, batch=4, stored="float32", clip=0.5),
     Case("qwen3_moe", "Qwen3-MoE: top 2 of 8, normalised, GQA 2, three shards", "qwen3_moe",
          shape(32, 4, 2, 48, 64, head_dim=8, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=12,
                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=10000.0,
@@ -513,6 +542,50 @@ CASES = [
                                 "beta_slow": 1.0, "mscale": 0.7, "mscale_all_dim": 1.0, "truncate": False,
                                 "original_max_position_embeddings": 64}),
          seq_len=32, batch=4, documents=True, labels=True, saved_config=True, clip=0.5),
+    Case("mistral4", "Mistral Small 4: latent attention with yarn, queries that grow beyond 8 positions, top 2 of 5 by "
+         "softmax, experts in two tensors", "mistral4",
+         shape(16, 2, 2, 24, 48, q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=6,
+               n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=6,
+               routed_scaling_factor=1.0, norm_topk_prob=True, n_group=1, topk_group=1, first_k_dense_replace=0,
+               pad_token_id=11,
+               rope_parameters={"type": "yarn", "rope_type": "yarn", "rope_theta": 100.0, "factor": 16.0,
+                                "original_max_position_embeddings": 8, "max_position_embeddings": 128,
+                                "beta_fast": 1.0, "beta_slow": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                "llama_4_scaling_beta": 0.3}),
+         seq_len=40, batch=8, clip=0.5),
+    Case("mistral4_packed", "Mistral Small 4: queries made from the input, values as wide as keys, halves turn, top 2 of 6, "
+         "not normalised, a factor, two shared experts, a dense layer, packed", "mistral4",
+         shape(16, 2, 2, 16, 32, tied=True, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=8, v_head_dim=14,
+               n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=6,
+               routed_scaling_factor=1.5, norm_topk_prob=False, first_k_dense_replace=1, rope_interleave=False,
+               rope_parameters={"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0,
+                                "original_max_position_embeddings": 10, "beta_fast": 1.0, "beta_slow": 0.1,
+                                "mscale": 0.7, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.2})
+         | {"q_lora_rank": None},
+         seq_len=44, batch=4, documents=True, labels=True, saved_config=True, clip=0.5),
+    Case("mistral4_whole", "Mistral Small 4 with a vision tower, as released: attention_bias, float32 file", "mistral4",
+         shape(16, 4, 4, 16, 32, tied=None, q_lora_rank=10, kv_lora_rank=6, qk_nope_head_dim=2, qk_rope_head_dim=8,
+               v_head_dim=4, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6, attention_bias=True,
+               rope_parameters={"type": "yarn", "rope_theta": 100.0, "factor": 16.0, "beta_fast": 1.0, "beta_slow": 0.1,
+                                "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                "llama_4_scaling_beta": 0.1}),
+         seq_len=32, batch=8, stored="float32", clip=0.5,
+         whole={"model_type": "mistral3", "vision_config": PIXTRAL, "image_token_index": 10, "spatial_merge_size": 2,
+                "multimodal_projector_bias": False, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+                "tie_word_embeddings": False}),
+    Case("kimi_k25", "Kimi K2.5 with a vision tower, in bfloat16: top 3 of 6 without groups, a dense layer, packed",
+         "deepseek_v3",
+         shape(16, 2, 2, 16, 32, tied=False, eps=1e-5, q_lora_rank=8, kv_lora_rank=12, qk_nope_head_dim=6,
+               qk_rope_head_dim=8, v_head_dim=14, n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=1,
+               moe_intermediate_size=6, n_group=1, topk_group=1, routed_scaling_factor=2.827, norm_topk_prob=True,
+               first_k_dense_replace=1, topk_method="noaux_tc", scoring_func="sigmoid", moe_layer_freq=1, ep_size=1,
+               aux_loss_alpha=0.001, seq_aux=True, num_nextn_predict_layers=0, rope_theta=1000.0,
+               rope_scaling={"type": "yarn", "factor": 8.0, "beta_fast": 8.0, "beta_slow": 1.0, "mscale": 1.0,
+                             "mscale_all_dim": 1.0, "original_max_position_embeddings": 64}),
+         seq_len=32, batch=4, documents=True, labels=True, clip=0.5,
+         whole={"model_type": "kimi_k25", "vision_config": MOON_VIT, "projection_hidden_size": 8, "ignore_index": -100,
+                "media_placeholder_token_id": 29, "use_unified_vision_chunk": True, "video_placeholder": "<video>",
+                "tie_word_embeddings": False}),
     Case("mixtral", "Mixtral: top 2 of 4, every head its own key, shuffled order", "mixtral",
          shape(32, 4, 4, 20, 64, eps=1e-5, num_local_experts=4, num_experts_per_tok=2, rope_theta=1000000.0,
                sliding_window=None, output_router_logits=False, router_aux_loss_coef=0.02),
@@ -615,6 +688,7 @@ CASES = [
 
 def write_whole_config(case, directory):
     architecture, text_type = WHOLE[case.whole["model_type"]]
+    text_type = case.family if case.family == "mistral4" else text_type
     fields = case.whole | {"architectures": [architecture], "torch_dtype": case.stored,
                            "transformers_version": "4.52.0"}
     if case.flat:
@@ -680,7 +754,9 @@ def draw_weight(name, tensor_shape, case, config, rng):
 
 CHOICE_BIAS = "e_score_correction_bias"  # a buffer, which files hold in float32
 SIGMOID_FAMILIES = ("glm4_moe", "glm4_moe_lite", "deepseek_v3")
-EXPERT_FAMILIES = ("qwen2_moe", "qwen3_5_moe_text", "qwen3_moe", "mixtral", "gpt_oss", *SIGMOID_FAMILIES)
+LESS_ONE = ("qwen3_5_moe_text", "qwen3_next")  # files have the weights of norms less one
+STACKED = ("gpt_oss", "mistral4")  # files have all experts of a layer in one tensor
+EXPERT_FAMILIES = ("qwen2_moe", *LESS_ONE, "qwen3_moe", "mistral4", "mixtral", "gpt_oss", *SIGMOID_FAMILIES)
 
 
 def experts_of(config):
@@ -706,7 +782,7 @@ def draw_expert_weight(name, noise, case, config, rng):
     chooses then does not hang on rounding, which would make bfloat16 runs take other experts."""
     experts = experts_of(config)
     if name.endswith("norm.weight"):
-        return (0.0 if case.family == "qwen3_5_moe_text" else 1.0) + 0.05 * noise  # stored less one there
+        return (0.0 if case.family in LESS_ONE else 1.0) + 0.05 * noise
     if name.endswith("embed_tokens.weight"):
         values = (0.3 if config.tie_word_embeddings else 0.8) * noise
         most = 0.6 if config.tie_word_embeddings else 1.5
@@ -863,7 +939,13 @@ def check_fp8(case, directory):
 
 
 def class_of(case):
-    return AutoModelForImageTextToText if case.whole else AutoModelForCausalLM
+    return auto_class(case.whole or {"model_type": case.family})
+
+
+def auto_class(config):
+    """transformers lists Mistral 4's text model among those that take images."""
+    whole = "vision_config" in config or config["model_type"] == "mistral4"
+    return AutoModelForImageTextToText if whole else AutoModelForCausalLM
 
 
 def text_model(model):
@@ -880,15 +962,20 @@ def is_of_text(case, name):
     return not case.whole or name.startswith(("model.language_model.", "lm_head."))
 
 
-def names_in_files(directory, tensors):
+def names_in_files(case, directory, tensors):
     """The tensors under the names that transformers saves them under."""
     with tempfile.TemporaryDirectory() as scratch:
         model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(directory))
         missing, unexpected = model.load_state_dict(tensors, strict=False)
         assert set(missing) <= {"lm_head.weight"} and not unexpected, (missing, unexpected)
-        stored = {tensor.dtype for tensor in tensors.values()}
-        model.to(stored.pop()).save_pretrained(scratch)
-        return load_file(Path(scratch) / "model.safetensors")
+        model.to(STORED[case.stored])
+        for name in choice_biases(model):
+            model.get_submodule(name.rpartition(".")[0]).register_buffer(CHOICE_BIAS, tensors[name])
+        model.save_pretrained(scratch)
+        saved = load_file(Path(scratch) / "model.safetensors")
+        # transformers 5.23 gives Kimi K2.5's text layers the name of its vision tower's; releases do not
+        return {name.replace("language_model.model.blocks.", "language_model.model.layers."): tensor
+                for name, tensor in saved.items()}
 
 
 def write_model(case, directory, rng):
@@ -905,14 +992,14 @@ def write_model(case, directory, rng):
             values = 0.1 * rng.standard_normal(tuple(parameter.shape))
         tensors[name] = torch.from_numpy(values).to(STORED[case.stored])
     for name, buffer in frozen_buffers(empty).items():
-        dtype = FLOAT32 if name.endswith(CHOICE_BIAS) else STORED[case.stored]
-        tensors[name] = torch.from_numpy(draw_weight(name, tuple(buffer.shape), case, config, rng)).to(dtype)
+        values = draw_weight(name, tuple(buffer.shape), case, config.get_text_config(), rng)
+        tensors[name] = torch.from_numpy(values).to(FLOAT32 if name.endswith(CHOICE_BIAS) else STORED[case.stored])
     if case.whole and not case.module_names:
-        tensors = names_in_files(directory, tensors)
+        tensors = names_in_files(case, directory, tensors)
     if case.mxfp4:  # what transformers makes of the blocks, for transformers without a GPU to read
         tensors, plain = quantised(tensors, rng)
         write_plain(directory, plain)
-    elif case.family in EXPERT_FAMILIES and case.family != "gpt_oss" and not case.fused:
+    elif case.family in EXPERT_FAMILIES and case.family not in STACKED and not case.fused:
         tensors = {name: tensor.contiguous() for name, tensor in own_tensors(case, tensors).items()}
     if case.fp8:
         tensors = in_fp8(case, tensors)
@@ -1059,8 +1146,7 @@ def load_model(directory, dtype):
     if plain_directory(directory).exists():
         directory = plain_directory(directory)
     config = json.loads((directory / "config.json").read_text())
-    auto = AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
-    model = auto.from_pretrained(directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
+    model = auto_class(config).from_pretrained(directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
     text = text_model(model)
     with widened(dtype):  # the frequencies are made again, in dtype float64 from the start
         text.rotary_emb = type(text.rotary_emb)(text.config)
@@ -1125,9 +1211,9 @@ def train(case, data, directory, dtype, steps):
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     assert all(parameter.dtype == dtype for parameter in parameters.values())
     result = train_steps(case, data, model, trained, dtype, steps)
-    result["final"] = {name: p.detach().clone() for name, p in (parameters | frozen_buffers(model)).items()}
+    result["final"] = {text_name(name): p.detach().clone() for name, p in (parameters | frozen_buffers(model)).items()}
     start = load_model(directory, dtype)
-    result["start"] = text_parameters(case, start) | frozen_buffers(start)
+    result["start"] = {text_name(name): p for name, p in (text_parameters(case, start) | frozen_buffers(start)).items()}
     for key in ("grads", "final", "start"):
         result[key] = own_tensors(case, result[key])
     return result

@@ -64,7 +64,8 @@ const char* score_name(RouterScore score) {
 
 // null for a model without delta nets.
 ordered_json delta_net_json(const DeltaNetConfig& delta_net) {
-  const auto& [key_heads, value_heads, key_dim, value_dim, taps, layers] = delta_net;
+  const auto& [key_heads, value_heads, key_dim, value_dim, taps, layers, by_key_head] = delta_net;
+  static_cast<void>(by_key_head);  // the architecture says it
   if (layers.empty()) return {};
   return {{"linear_num_key_heads", key_heads}, {"linear_num_value_heads", value_heads},
           {"linear_key_head_dim", key_dim},    {"linear_value_head_dim", value_dim},
@@ -97,6 +98,8 @@ ordered_json experts_json(const ExpertsConfig& experts) {
                  {"n_group", groups},
                  {"topk_group", kept_groups},
                  {"routed_scaling_factor", weight_scale}});
+  else if (weight_scale != 1)
+    json["routed_scaling_factor"] = weight_scale;
   return json;
 }
 

@@ -210,10 +210,15 @@ void add_delta_net(const ModelConfig& c, TensorList& list) {
   const DeltaNetConfig& d = c.delta_net;
   const int64_t keys = d.key_heads * d.key_dim, values = d.value_heads * d.value_dim;
   using At = DeltaOperand;
-  list.weight(At::in, "linear_attn.in_proj_qkv", 2 * keys + values, c.hidden);
-  list.weight(At::in, "linear_attn.in_proj_z", values, c.hidden);
-  list.weight(At::in, "linear_attn.in_proj_b", d.value_heads, c.hidden);
-  list.weight(At::in, "linear_attn.in_proj_a", d.value_heads, c.hidden);
+  if (d.by_key_head) {
+    list.weight(At::in, "linear_attn.in_proj_qkvz", 2 * keys + 2 * values, c.hidden);
+    list.weight(At::in, "linear_attn.in_proj_ba", 2 * d.value_heads, c.hidden);
+  } else {
+    list.weight(At::in, "linear_attn.in_proj_qkv", 2 * keys + values, c.hidden);
+    list.weight(At::in, "linear_attn.in_proj_z", values, c.hidden);
+    list.weight(At::in, "linear_attn.in_proj_b", d.value_heads, c.hidden);
+    list.weight(At::in, "linear_attn.in_proj_a", d.value_heads, c.hidden);
+  }
   list.weight(At::conv, "linear_attn.conv1d", 2 * keys + values, d.taps);
   list.tensors.back().role = TensorRole::filter;
   list.row(At::a_log, TensorRole::vector, "linear_attn.A_log", d.value_heads);

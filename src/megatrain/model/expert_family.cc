@@ -61,9 +61,10 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
                        .operand = operand,
                        .stored = as,
                        .parameter = in});
-    if (!names.or_fused) return;
-    tensors.back().or_stored = {
+    const Stored stacked{
         .name = in.name, .slices = c.experts.count, .index = index, .rows = in.rows, .first_row = in.first_row};
+    if (names.stacked) tensors.back().stored = stacked;
+    if (names.or_stacked) tensors.back().or_stored = stacked;
   };
   const auto bias = [&](int operand, const char* module, int64_t size, const Stored& as) {
     if (!c.experts.bias) return;
@@ -162,7 +163,8 @@ void read_sigmoid_experts(const ConfigReader& r, const AbsentSigmoidExperts& abs
 }
 
 std::vector<bool> read_dense_first(const ConfigReader& r, int64_t layers, int64_t absent) {
-  const int64_t dense = r.not_negative("first_k_dense_replace", absent);
+  r.refuse_null("first_k_dense_replace");
+  const int64_t dense = r.has("first_k_dense_replace") ? r.not_negative("first_k_dense_replace", 1) : absent;
   std::vector<bool> experts;
   for (int64_t l = 0; l < layers; ++l) experts.push_back(l >= dense);
   return experts;

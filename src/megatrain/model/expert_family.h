@@ -53,9 +53,10 @@ struct ExpertNames {
   // interleaved. The matrices are transposed, unless they are in MXFP4. The biases of all experts are also in one
   // tensor.
   bool fused = false;
-  // Files store experts one by one, or all of a layer in EXPERTS.gate_up_proj and EXPERTS.down_proj, with gate rows
-  // before up rows.
-  bool or_fused = false;
+  // Files store all experts of a layer in EXPERTS.gate_up_proj and EXPERTS.down_proj, with gate rows before up rows.
+  bool stacked = false;
+  // Files store experts one by one, or stacked.
+  bool or_stacked = false;
   const char* shared = "";  // of the shared expert, whose parts have the names of an expert's
   const char* shared_gate = "";
 };

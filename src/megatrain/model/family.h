@@ -52,6 +52,7 @@ struct MultimodalClass {
 struct Family {
   std::string architecture;  // its name in config.json's architectures
   std::string model_type;
+  std::vector<std::string> other_types = {};  // model_types of files with the same architecture and maths
 
   // Fields of config.json that this family reads. A family refuses the fields that only other families list.
   std::vector<std::string> fields = {};
@@ -87,6 +88,8 @@ struct Family {
 
   std::vector<MultimodalClass> part_of = {};  // classes of models whose text model is of this family
 };
+
+bool has_model_type(const Family& family, const std::string& type);
 
 const std::vector<Family>& families();
 const Family& family_of(const ModelConfig& config);

@@ -11,7 +11,7 @@ namespace megatrain {
 
 std::vector<std::string> preset_names();
 
-// The preset's config.json; empty if there is no such preset.
+// The preset's config.json; empty if there is no such preset. Case, dashes and underscores do not matter.
 std::optional<nlohmann::json> preset_config(const std::string& name);
 
 }  // namespace megatrain

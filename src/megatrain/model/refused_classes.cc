@@ -100,7 +100,7 @@ std::vector<RefusedGroup> recurrent_groups() {
           {"it has recurrent layers", kDense, {"RecurrentGemmaForCausalLM", "RwkvForCausalLM", "xLSTMForCausalLM"}},
           {"most of its layers use linear attention",
            kExperts,
-           {"BailingHybridForCausalLM", "KimiLinearForCausalLM", "MiniMaxForCausalLM", "Qwen3NextForCausalLM"}},
+           {"BailingHybridForCausalLM", "KimiLinearForCausalLM", "MiniMaxForCausalLM"}},
           {"most of its layers use linear attention", "Qwen3 or OLMo 3", {"OlmoHybridForCausalLM"}},
           {"it has layers of short convolutions",
            kDense,

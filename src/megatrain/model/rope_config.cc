@@ -167,6 +167,23 @@ RopeConfig parse_partial_rope(const ConfigReader& model, const ModelConfig& c, d
   return rope;
 }
 
+RopeConfig parse_growing_rope(const ConfigReader& model, json parameters, const ModelConfig& c) {
+  constexpr const char *kBeta = "llama_4_scaling_beta", *kOriginal = "original_max_position_embeddings";
+  const ConfigReader r(parameters, model.where() + ": rope_parameters");
+  for (const char* key : {kBeta, kOriginal}) {
+    if (!r.has(key)) fail_input(fmt::format("{}: '{}' is missing; {} needs it", r.where(), key, c.architecture));
+  }
+  const double beta = r.number(kBeta, 0), original = r.positive_number(kOriginal, 1);
+  if (beta < 0) fail_input(fmt::format("{}: '{}' is {}; it must be a number of at least 0", r.where(), kBeta, beta));
+  for (const char* key : {kBeta, "max_position_embeddings"}) parameters.erase(key);  // the latter is not read
+  json object = {{"rope_parameters", parameters}};
+  if (model.has("rope_theta")) object["rope_theta"] = model.at("rope_theta");
+  RopeConfig rope = parse_rope(ConfigReader(object, model.where()), c.max_position);
+  rope.query_growth = beta;
+  rope.original_max_position = original;
+  return rope;
+}
+
 void check_rope_is_finite(const RopeConfig& rope, int64_t head_dim, const std::string& where) {
   const auto is_finite = [](double value) { return std::isfinite(static_cast<float>(value)); };
   bool finite = is_finite(rope.attention_factor);

@@ -135,6 +135,16 @@ ExportSource::ExportSource(const std::string& given, bool directories) {
     for (const TensorSpec& tensor : layout.tensors) sources_[tensor.name] = {&tensor, find_source(*files_, tensor)};
   }
   if (types.empty()) check_directory();
+  for (LayerLayout& layout : layouts_) {
+    for (TensorSpec& tensor : layout.tensors) tensor = in_form_of(was_in_other_form(tensor.name), tensor);
+  }
+}
+
+// Whether an export stores it as TensorSpec::or_stored says.
+bool ExportSource::was_in_other_form(const std::string& tensor) const {
+  if (types.empty()) return sources_.at(tensor).second.in_other_form;
+  const auto found = types.find(tensor);
+  return found != types.end() && found->second.in_other_form;
 }
 
 // The same checks as training from this directory makes.

@@ -1,5 +1,6 @@
 #include "megatrain/train/target.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
@@ -34,7 +35,9 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
   } else {
     config = parse_config("", name, overrides, nothing);
     const std::string found = find_model(name, ModelParts::config);
-    if (const auto preset = preset_config(name)) {
+    const auto preset = preset_config(name);
+    // a model's directory goes before a preset that is written in another way
+    if (preset && (!fs::exists(found) || std::ranges::count(preset_names(), name) > 0)) {
       json = *preset;
     } else if (fs::is_directory(found)) {
       directory = found;

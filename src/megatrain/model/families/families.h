@@ -20,6 +20,7 @@ Family granite_family();
 Family llama_family();
 Family ministral3_family();
 Family mistral_family();
+Family mistral4_family();
 Family mixtral_family();
 Family olmo2_family();
 Family olmo3_family();
@@ -30,6 +31,7 @@ Family qwen3_5_family();
 Family qwen3_5_moe_family();
 Family qwen3_family();
 Family qwen3_moe_family();
+Family qwen3_next_family();
 Family seed_oss_family();
 Family smollm3_family();
 

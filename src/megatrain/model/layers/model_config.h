@@ -77,6 +77,7 @@ struct DeltaNetConfig {
   int64_t value_dim = 0;
   int64_t taps = 0;          // tokens that the convolution reads
   std::vector<bool> layers;  // (layers) whether the layer has it; empty: none has
+  bool by_key_head = false;  // the rows of its first matmul lie by key head, in two tensors
 
   bool in_layer(int64_t layer) const { return !layers.empty() && layers[static_cast<size_t>(layer)]; }
 };

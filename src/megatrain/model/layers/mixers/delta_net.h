@@ -7,6 +7,9 @@
 //
 // K = key_heads * key_dim, V = value_heads * value_dim. ops/delta_rule.h has the recurrence. State and convolution
 // start anew with every document.
+//
+// With DeltaNetConfig::by_key_head, in(x) has the columns of q, k, v and z of one key head after the other, and then
+// those of b and a. They are moved into the order above.
 #pragma once
 
 #include <cstdint>
@@ -72,6 +75,8 @@ class DeltaNet final : public Mixer {
     View q, k, v;
   };
   Heads heads(const View& convolved) const;
+  void project(const Binding& at, const View& x, const View& by_key_head, const View& projected) const;
+  void sort_columns(const Binding& at, const View& by_key_head, const View& projected, bool backward) const;
   int64_t key_width() const { return c_.key_heads * c_.key_dim; }
   int64_t value_width() const { return c_.value_heads * c_.value_dim; }
   int64_t conv_width() const { return 2 * key_width() + value_width(); }

@@ -91,27 +91,39 @@ struct LatentAttention::Turn {
   const float* tables;
 };
 
-// Rotates the first elements of each head of `head` elements.
-void LatentAttention::rope(const Binding& at, const View& heads, int64_t count, int64_t head, const Turn& turn,
-                           bool backward) const {
-  const int64_t half = s_.of.turning / 2;
-  at.ops.rope(at.stream, {.x = heads,
-                          .heads = count,
-                          .head_dim = head,
-                          .rotary_dim = s_.of.turning,
+// Rotates the first `width` elements of each head of `head` elements. The table of sin lies behind that of cos.
+struct LatentAttention::Rotate {
+  View heads;
+  int64_t count, head, width;
+  const float* cos;
+};
+
+void LatentAttention::rope(const Binding& at, const Rotate& a, const int32_t* angles, bool backward) const {
+  at.ops.rope(at.stream, {.x = a.heads,
+                          .heads = a.count,
+                          .head_dim = a.head,
+                          .rotary_dim = a.width,
                           .pairs = s_.of.pairs,
-                          .positions = turn.angles,
-                          .cos = turn.tables,
-                          .sin = turn.tables + rope_rows(s_.rope, s_.positions) * half,
+                          .positions = angles,
+                          .cos = a.cos,
+                          .sin = a.cos + rope_rows(s_.rope, s_.positions) * a.width / 2,
                           .backward = backward});
+}
+
+void LatentAttention::rope_key(const Binding& at, const View& down, const Turn& turn, bool backward) const {
+  rope(at, {shared_key(down), 1, s_.of.turning, s_.of.turning, turn.tables}, turn.angles, backward);
 }
 
 // The elements that turn are the last of each head. Seen from there, they are the first of heads whose others are those
 // that follow; only they are touched, so the last head may reach past the row.
 void LatentAttention::rope_queries(const Binding& at, const View& q, const Turn& turn, bool backward) const {
+  const int64_t cos_and_sin = rope_rows(s_.rope, s_.positions) * s_.of.turning;
+  const bool grows = s_.rope.query_growth > 0;
+  const float* cos = turn.tables + (grows ? cos_and_sin : 0);
   View from = q;
   from.data = q.slice_cols(s_.of.plain, s_.of.turning).data;
-  rope(at, from, s_.heads, s_.head(), turn, backward);
+  rope(at, {from, s_.heads, s_.head(), s_.of.turning, cos}, turn.angles, backward);
+  if (grows) rope(at, {q, s_.heads, s_.head(), s_.of.plain, cos + cos_and_sin}, turn.angles, backward);
 }
 
 struct LatentAttention::Project {
@@ -135,7 +147,7 @@ void LatentAttention::project(const Binding& at, const Project& a) const {
   kv_norm_.forward(at, latent(a.down), a.normed_latent, a.kv_inv_rms);
   up_kv_.forward(at, a.normed_latent, {}, a.kv);
   rope_queries(at, a.q, a.turn, false);
-  rope(at, shared_key(a.down), 1, s_.of.turning, a.turn, false);
+  rope_key(at, a.down, a.turn, false);
   const int64_t both = s_.of.plain + s_.of.value, head = s_.head();
   move(at, {.from = a.kv, .to = a.k, .heads = s_.heads, .width = s_.of.plain, .from_step = both, .to_step = head});
   move(at, {.from = shared_key(a.down),
@@ -250,7 +262,7 @@ void LatentAttention::in_backward(const Binding& at, const Call& call, const Tok
             .from_begin = s_.of.plain,
             .from_step = head,
             .backward = true});
-  rope(at, shared_key(grad_down), 1, s_.of.turning, turn, true);
+  rope_key(at, grad_down, turn, true);
   move(at, {.from = grad_k,
             .to = kv,
             .heads = s_.heads,
