@@ -14,6 +14,7 @@
 #include "megatrain/io/json.h"
 #include "megatrain/model/files/base_files.h"
 #include "megatrain/model/layers/mixers/delta_net.h"
+#include "megatrain/model/layers/mixers/mamba2.h"
 #include "megatrain/model/model.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/plan/check_plan.h"
@@ -175,6 +176,7 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
   shape.attention = {
       .tokens = identity.micro_tokens, .heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim};
   shape.delta_rule = delta_rule_shape(model.delta_net, identity.micro_tokens);
+  shape.ssd = ssd_shape(model.mamba2, identity.micro_tokens);
   const std::set<int64_t> windows(model.window.begin(), model.window.end());
   shape.windows.assign(windows.begin(), windows.end());
   shape.hidden = model.hidden;

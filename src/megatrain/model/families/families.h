@@ -15,6 +15,7 @@ Family glm4_moe_lite_family();
 Family deepseek_v3_family();
 Family gpt_oss_family();
 Family granite_family();
+Family granite4_family();
 Family llama_family();
 Family ministral3_family();
 Family mistral_family();
