@@ -27,7 +27,8 @@ NAMES = ["llama_bias", "llama_head64", "llama_linear", "llama_llama3", "llama_mh
          "qwen3_moe_fp8", "qwen2_moe", "gemma3_whole", "mistral3_whole", "qwen2_5_vl", "qwen3_vl", "glm4_moe",
          "glm4_moe_lite", "glm4_moe_lite_whole", "deepseek_v3", "qwen3_5", "qwen3_5_packed", "qwen3_5_moe",
          "olmo2_packed", "olmo3", "olmo3_packed", "smollm3", "smollm3_packed", "seed_oss", "ministral3",
-         "ministral3_packed", "glm4", "glm4_packed", "exaone4", "exaone4_packed", "gemma2"]
+         "ministral3_packed", "glm4", "glm4_packed", "exaone4", "exaone4_packed", "gemma2", "granite4",
+         "granite4_packed"]
 PROMPT_TOKENS = [1, 5, 17, 40]
 NEW_TOKENS = 48
 MARGIN = 1e-4
