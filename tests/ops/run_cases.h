@@ -7,6 +7,7 @@
 #include "tests/ops/harness.h"
 #include "tests/ops/run_delta_cases.h"
 #include "tests/ops/run_expert_cases.h"
+#include "tests/ops/run_ssd_cases.h"
 
 namespace megatrain::testing {
 
@@ -578,6 +579,8 @@ inline std::vector<NamedCase> all_cases() {
   append(kShortConvCases);
   append(kDeltaGatesCases);
   append(kDeltaRuleCases);
+  append(kSsdGatesCases);
+  append(kSsdCases);
   append(kGatedNormCases);
   append(kRouteCases);
   append(kExpertRowsCases);

@@ -165,6 +165,9 @@ CASES = [
     AdapterCase("qwen3_next", "Qwen3-Next: the three matmuls of a delta net, whose rows lie by key head, and q", "qwen3_next",
                 {"rank": 2, "alpha": 4, "targets": ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj"]}, clip=0.032,
                 merged=["layers.0.linear_attn.in_proj_qkvz", "layers.0.linear_attn.in_proj_ba", "layers.1.self_attn.q_proj"]),
+    AdapterCase("granite4", "all-linear, Granite 4 H: both matmuls of Mamba, and an MLP whose gate and up are one matrix",
+                "granite4", {"rank": 2, "alpha": 4}, clip=0.2,
+                merged=["layers.0.mamba.in_proj", "layers.1.mamba.out_proj", "layers.2.shared_mlp.input_linear"]),
     AdapterCase("qwen2_moe", "Qwen2-MoE: attention, the shared expert and its gate", "qwen2_moe",
                 {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj", "shared_expert_gate", "shared_expert.up_proj"]},
                 clip=0.08, merged=["layers.0.mlp.shared_expert_gate", "layers.1.mlp.shared_expert.up_proj"]),
@@ -230,7 +233,11 @@ LAYER_INPUT = {"per_layer_input_gate", "per_layer_projection"}
 SHARED = {"mlp.shared_expert." + module for module in ("gate_proj", "up_proj", "down_proj")}
 FUSED_MLP = {"mlp.gate_up_proj", "mlp.down_proj"}
 DELTA_NET = {"linear_attn." + module for module in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")}
-ALL_LINEAR = {"phi3": ({"self_attn.qkv_proj", "self_attn.o_proj"} | FUSED_MLP, set()),
+MAMBA = {"mamba.in_proj", "mamba.out_proj"}
+SHARED_MLP = {"shared_mlp.input_linear", "shared_mlp.output_linear"}
+RECURRENT = {"qwen3_5_text": DELTA_NET | MLP, "granitemoehybrid": MAMBA | SHARED_MLP}  # layers without attention
+ALL_LINEAR = {"granitemoehybrid": (LINEAR | SHARED_MLP, set()),
+              "phi3": ({"self_attn.qkv_proj", "self_attn.o_proj"} | FUSED_MLP, set()),
               "glm4": (LINEAR | FUSED_MLP, set()),
               "qwen3_moe": (LINEAR, EXPERTS), "mixtral": (LINEAR, EXPERTS), "gpt_oss": (LINEAR, set()),
               "qwen2_moe": (LINEAR | SHARED | {"mlp.shared_expert_gate"}, set()),
@@ -415,7 +422,8 @@ def check_all_linear(case):
     for found, expected in ((tuner.targeted_module_names, modules), (tuner.targeted_parameter_names, parameters)):
         kinds = getattr(model.config, "layer_types", None) or [""] * len(layers)
         delta_net = DELTA_NET | MLP if (modules, parameters) == (LINEAR | MLP, set()) else BY_KEY_HEAD | modules - LINEAR
-        of_layer = [delta_net if kind == "linear_attention" and expected is modules else expected for kind in kinds]
+        recurrent = RECURRENT.get(case.base_case.family, delta_net)
+        of_layer = [recurrent if kind == "linear_attention" and expected is modules else expected for kind in kinds]
         wanted = {layer + name for layer, names in zip(layers, of_layer) for name in names}
         if case.base_case.family == "gemma4_text":  # layers lack what they make of other parts or read
             wanted = (wanted | {"model.per_layer_model_projection"} if expected else wanted) & present
@@ -450,7 +458,7 @@ def make(case, out):
     agreement = base_goldens.agreement_of(base, case.name, exact, single, half)
 
     adapted = load_adapted(case, directory, FLOAT64)
-    if base.family in base_goldens.EXPERT_FAMILIES:
+    if base_goldens.has_experts(base):
         base_goldens.check_routes(base, adapted)
     logits = logits_of(case, data, adapted, FLOAT64)
     check_merge(case, data, directory, logits)

@@ -72,6 +72,7 @@ class Case:
     z_loss: float = 0.0
     steps: int = STEPS
     longest_document: int = 25
+    lengths: tuple = ()            # of a sequence's documents, in every sequence
     lr: float = 3e-3
     betas: tuple = (0.9, 0.95)
     clip: float = 0.8
@@ -89,7 +90,8 @@ ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3
                 "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM",
                 "smollm3": "SmolLM3ForCausalLM", "seed_oss": "SeedOssForCausalLM",
                 "ministral3": "Ministral3ForCausalLM", "mistral4": "Mistral4ForCausalLM", "glm4": "Glm4ForCausalLM",
-                "glm": "GlmForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM",
+                "granitemoehybrid": "GraniteMoeHybridForCausalLM", "glm": "GlmForCausalLM",
+                "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM",
                 "gemma4_text": "Gemma4ForCausalLM", "gemma4_unified_text": "Gemma4UnifiedForCausalLM"}
 WHOLE = {"gemma3": ("Gemma3ForConditionalGeneration", "gemma3_text"),
          "mistral3": ("Mistral3ForConditionalGeneration", "mistral"),
@@ -314,6 +316,31 @@ CASES = [
                linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=32, linear_value_head_dim=16,
                linear_conv_kernel_dim=2, rope_parameters={"rope_type": "default", "rope_theta": 100000.0,
                                                           "partial_rotary_factor": 1.0}),
+         seq_len=65, batch=4, stored="float32"),
+    Case("granite4", "Granite 4 H: two layers of Mamba of 4 heads in one group, then attention without RoPE, three chunks",
+         "granitemoehybrid",
+         shape(16, 4, 2, 20, 48, tied=True, layers=3, eps=5e-2, layer_types=["mamba", "mamba", "attention"],
+               shared_intermediate_size=24, num_local_experts=0, num_experts_per_tok=0, output_router_logits=False,
+               router_aux_loss_coef=0.01, position_embedding_type="nope", normalization_function="rmsnorm",
+               init_method="mup", mamba_n_heads=4, mamba_n_groups=1, mamba_d_head=8, mamba_d_state=12, mamba_d_conv=4,
+               mamba_expand=2, mamba_chunk_size=64, mamba_conv_bias=True, mamba_proj_bias=False, rope_theta=10000,
+               rope_scaling=None, embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.5,
+               logits_scaling=0.5, attention_bias=False),
+         seq_len=150, batch=2, clip=2.0),
+    Case("granite4_packed", "Granite 4 H with experts: top 2 of 4, two groups of heads, three taps without a bias, packed",
+         "granitemoehybrid",
+         shape(16, 2, 1, 6, 32, layers=2, eps=5e-2, layer_types=["attention", "mamba"], shared_intermediate_size=10,
+               num_local_experts=4, num_experts_per_tok=2, position_embedding_type="nope", mamba_n_heads=4,
+               mamba_n_groups=2, mamba_d_head=12, mamba_d_state=5, mamba_d_conv=3, mamba_expand=3,
+               mamba_conv_bias=False, embedding_multiplier=1.5, attention_multiplier=0.3, residual_multiplier=0.7,
+               logits_scaling=0.7),
+         seq_len=198, batch=2, documents=True, labels=True, lengths=(1, 2, 3, 63, 64, 65), saved_config=True, clip=0.5),
+    Case("granite4_rope", "Granite 4: attention with RoPE and biases, Mamba with biases and limits of the step, float32 file",
+         "granitemoehybrid",
+         shape(16, 2, 2, 20, 32, layers=2, eps=5e-2, layer_types=["mamba", "attention"], shared_intermediate_size=20,
+               num_local_experts=0, position_embedding_type="rope", mamba_n_heads=6, mamba_n_groups=3, mamba_d_state=8,
+               mamba_d_conv=2, mamba_expand=3, mamba_proj_bias=True, attention_bias=True, time_step_limit=[0.5, 1.6],
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=65, batch=4, stored="float32"),
     Case("olmo2", "OLMo 2: norms behind the branches alone, q/k norm over all heads, every head its own key", "olmo2",
          shape(16, 4, 4, 24, 32, eps=1e-6, rope_theta=500000.0, rope_scaling=None, attention_bias=False,
@@ -728,7 +755,9 @@ def draw_weight(name, tensor_shape, case, config, rng):
         return 1.0 + 0.15 * noise
     if name.endswith("conv1d.weight"):  # of one sign: no query and no key is nearly zero, which norms would enlarge
         return 0.5 + 0.15 * noise
-    if case.family in EXPERT_FAMILIES:
+    if ".mamba." in name and not name.endswith("_proj.weight"):
+        return draw_mamba_weight(name, noise, rng)
+    if has_experts(case):
         return draw_expert_weight(name, noise, case, config, rng)
     if name.endswith("norm.weight"):
         if config.model_type == "qwen3_5_text":  # stored less one
@@ -748,8 +777,17 @@ def draw_weight(name, tensor_shape, case, config, rng):
         tied = 0.1 if config.model_type == "phi3" else 0.25
         is_tied = case.whole.get("tie_word_embeddings", getattr(config, "tie_word_embeddings", False))
         return (tied if is_tied else 0.8) * noise
-    gain = 0.6 if re.search(r"\.(o|down)_proj\.", name) else 1.0
+    gain = 0.6 if re.search(r"\.(o_proj|out_proj|down_proj|output_linear)\.", name) else 1.0
     return gain / math.sqrt(tensor_shape[1]) * noise
+
+
+def draw_mamba_weight(name, noise, rng):
+    """States that last for some tokens, and steps near one."""
+    if name.endswith("A_log"):
+        return np.log(0.05 + 0.25 * rng.random(noise.shape))
+    if name.endswith("conv1d.bias"):
+        return 0.1 * noise
+    return (0.3 if name.endswith("dt_bias") else 1.0) + 0.15 * noise
 
 
 CHOICE_BIAS = "e_score_correction_bias"  # a buffer, which files hold in float32
@@ -757,6 +795,10 @@ SIGMOID_FAMILIES = ("glm4_moe", "glm4_moe_lite", "deepseek_v3")
 LESS_ONE = ("qwen3_5_moe_text", "qwen3_next")  # files have the weights of norms less one
 STACKED = ("gpt_oss", "mistral4")  # files have all experts of a layer in one tensor
 EXPERT_FAMILIES = ("qwen2_moe", *LESS_ONE, "qwen3_moe", "mistral4", "mixtral", "gpt_oss", *SIGMOID_FAMILIES)
+
+
+def has_experts(case):
+    return case.family in EXPERT_FAMILIES or case.config.get("num_local_experts", 0) > 0
 
 
 def experts_of(config):
@@ -803,7 +845,7 @@ def draw_expert_weight(name, noise, case, config, rng):
             values[..., :experts] *= 0.02
         return values
     transposed = case.family == "gpt_oss" and name.endswith(("gate_up_proj", "down_proj"))
-    gain = 0.6 if re.search(r"\.(o|out|down)_proj\b", name) else 1.0
+    gain = 0.6 if re.search(r"\.((o|out|down)_proj|output_linear)\b", name) else 1.0
     values = gain / math.sqrt(noise.shape[-2 if transposed else -1]) * noise
     if gain < 1:  # rows of the product
         (values.swapaxes(-1, -2) if transposed else values)[..., :experts, :] *= 0.02
@@ -842,6 +884,20 @@ def draw_gemma4_weight(name, noise, config, rng):
     return values
 
 
+GRANITE_FILES = {".experts.gate_up_proj": ".input_linear.weight", ".experts.down_proj": ".output_linear.weight",
+                 ".router.weight": ".router.layer.weight"}
+
+
+def as_granite_files(tensors):
+    """Under the names of files, from those of transformers' modules."""
+    def renamed(name):
+        for module, file in GRANITE_FILES.items():
+            if name.endswith(module):
+                return name.removesuffix(module) + file
+        return name
+    return {renamed(name): tensor for name, tensor in tensors.items()}
+
+
 def own_tensors(case, tensors):
     """Every expert's own tensors, under the names of files that hold them so, from those of all experts together."""
     own = {}
@@ -861,6 +917,8 @@ def own_tensors(case, tensors):
                 gate, up = (values[0::2], values[1::2]) if case.family == "gpt_oss" else (values[:half], values[half:])
                 parts = {"gate_proj": gate, "up_proj": up}
             own |= {f"{prefix}.{expert}.{part}.{kind}": value for part, value in parts.items()}
+    if case.family == "granitemoehybrid":  # files hold its experts together, under other names
+        return as_granite_files(own)
     if case.family != "mixtral":
         return own
     short = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
@@ -999,7 +1057,9 @@ def write_model(case, directory, rng):
     if case.mxfp4:  # what transformers makes of the blocks, for transformers without a GPU to read
         tensors, plain = quantised(tensors, rng)
         write_plain(directory, plain)
-    elif case.family in EXPERT_FAMILIES and case.family not in STACKED and not case.fused:
+    elif case.family == "granitemoehybrid":
+        tensors = as_granite_files(tensors)
+    elif has_experts(case) and case.family not in STACKED and not case.fused:
         tensors = {name: tensor.contiguous() for name, tensor in own_tensors(case, tensors).items()}
     if case.fp8:
         tensors = in_fp8(case, tensors)
@@ -1060,7 +1120,11 @@ def draw_data(case, rng):
         tokens[i] = (5 * tokens[i - 1] + 3) % vocab if rng.random() < 0.6 else rng.integers(vocab)
 
     documents = None
-    if case.documents:  # of 1 to 25 tokens mostly: some run over a sequence's end, some start with a sequence
+    if case.lengths:
+        assert sum(case.lengths) == case.seq_len
+        inner = np.cumsum((0, *case.lengths[:-1]))
+        documents = (np.arange(sequences)[:, None] * case.seq_len + inner).flatten().astype(np.uint64)
+    elif case.documents:  # of 1 to 25 tokens mostly: some run over a sequence's end, some start with a sequence
         starts, at = [], 0
         while at < count:
             starts.append(at)
@@ -1149,11 +1213,12 @@ def load_model(directory, dtype):
     model = auto_class(config).from_pretrained(directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
     text = text_model(model)
     with widened(dtype):  # the frequencies are made again, in dtype float64 from the start
-        text.rotary_emb = type(text.rotary_emb)(text.config)
+        if text.rotary_emb is not None:
+            text.rotary_emb = type(text.rotary_emb)(text.config)
         if dtype == FLOAT64 and hasattr(text.embed_tokens, "scalar_embed_scale"):
             table = text.embed_tokens
             table.embed_scale = torch.tensor(table.scalar_embed_scale, dtype=FLOAT64)
-    for frequencies in text.rotary_emb.buffers():
+    for frequencies in text.rotary_emb.buffers() if text.rotary_emb is not None else ():
         assert frequencies.dtype == (FLOAT64 if dtype == FLOAT64 else FLOAT32)
     return model.train()
 
@@ -1282,7 +1347,7 @@ def cosines(got, want):
 def check_rope(case, model):
     """A scaling that changes nothing, or everything alike, would prove little."""
     rotary = text_model(model).rotary_emb
-    if isinstance(rotary.rope_type, dict):  # by kind of layer
+    if rotary is None or isinstance(rotary.rope_type, dict):  # by kind of layer
         return
     if rotary.rope_type in ("llama3", "yarn"):
         theta = rotary.config.rope_parameters["rope_theta"]
@@ -1349,7 +1414,7 @@ def make(case, out):
     single = train(case, data, directory / "model", FLOAT32, case.steps)
     half = train(case, data, directory / "model", torch.bfloat16, steps=1)
     check_rope(case, load_model(directory / "model", FLOAT32))
-    if case.family in EXPERT_FAMILIES or case.config.get("enable_moe_block"):
+    if has_experts(case) or case.config.get("enable_moe_block"):
         check_routes(case, load_model(directory / "model", FLOAT64))
     remove_plain(directory / "model")
 

@@ -1,5 +1,7 @@
 #include "megatrain/model/config_fields.h"
 
+#include <cmath>
+
 namespace megatrain {
 namespace {
 
@@ -72,6 +74,20 @@ ordered_json delta_net_json(const DeltaNetConfig& delta_net) {
           {"linear_conv_kernel_dim", taps},    {"layers", layers}};
 }
 
+ordered_json mamba2_json(const Mamba2Config& mamba2) {
+  const auto& [heads, groups, head_dim, state_dim, taps, least_step, most_step, bias, conv_bias, layers] = mamba2;
+  return {{"mamba_n_heads", heads},
+          {"mamba_n_groups", groups},
+          {"mamba_d_head", head_dim},
+          {"mamba_d_state", state_dim},
+          {"mamba_d_conv", taps},
+          {"least_step", least_step},
+          {"most_step", std::isfinite(most_step) ? ordered_json(most_step) : ordered_json()},
+          {"mamba_proj_bias", bias},
+          {"mamba_conv_bias", conv_bias},
+          {"layers", layers}};
+}
+
 // null for a dense model.
 ordered_json experts_json(const ExpertsConfig& experts) {
   const auto& [count, chosen, ff, shared_ff, shared_gate, layers, score, router_bias, choice_bias, groups, kept_groups,
@@ -118,7 +134,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
                norm_eps, norm_offset, init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate,
                v_norm, kv_readers, wide_readers, layer_input, layer_input_cols, activation, embedding_scale,
                attention_scale, branch_scale, logits_scale, logits_cap, rope, window_rope, window, no_rope, sinks,
-               delta_net, latent, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
+               delta_net, mamba2, latent, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth, proportion] =
       rope;
@@ -182,6 +198,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"rope_parameters.partial_rotary_factor", proportion, true},
       {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : ordered_json(), true},
   };
+  if (mamba2.heads > 0) fields.push_back({"mamba2", mamba2_json(mamba2), true});
   if (latent.kv_rank > 0) fields.push_back({"latent_attention", latent_json(latent), true});
   return fields;
 }

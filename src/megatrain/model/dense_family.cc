@@ -11,6 +11,7 @@
 #include "megatrain/model/layers/mixers/attention.h"
 #include "megatrain/model/layers/mixers/delta_net.h"
 #include "megatrain/model/layers/mixers/latent_attention.h"
+#include "megatrain/model/layers/mixers/mamba2.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/tensor/block_operand.h"
 
@@ -161,6 +162,13 @@ void read_sizes(const ConfigReader& r, const AbsentSizes& absent, ModelConfig& c
   if (c.head_dim > 256) fail_input(fmt::format("{}: head_dim is {}; at most 256 is supported", r.where(), c.head_dim));
 }
 
+void read_multipliers(const ConfigReader& r, ModelConfig& c) {
+  c.embedding_scale = r.positive_number("embedding_multiplier", 1);
+  c.attention_scale = r.positive_number("attention_multiplier", 1);
+  c.branch_scale = r.positive_number("residual_multiplier", 1);
+  c.logits_scale = 1 / r.positive_number("logits_scaling", 1);
+}
+
 std::vector<int64_t> read_no_window(const ConfigReader& r, const ModelConfig& c) {
   must_be(r, "sliding_window", nullptr, c.architecture);
   const WindowFields f = read_window_fields(r, c.layers, false);
@@ -230,6 +238,28 @@ void add_delta_net(const ModelConfig& c, TensorList& list) {
   list.weight(At::out, "linear_attn.out_proj", c.hidden, values);
 }
 
+void add_mamba2(const ModelConfig& c, TensorList& list) {
+  const Mamba2Config& m = c.mamba2;
+  const int64_t width = m.heads * m.head_dim, convolved = width + 2 * m.groups * m.state_dim;
+  const int64_t projected = width + convolved + m.heads;
+  using At = Mamba2Operand;
+  list.weight(At::in, "mamba.in_proj", projected, c.hidden);
+  if (m.bias) list.row(At::in_bias, TensorRole::bias, "mamba.in_proj.bias", projected);
+  list.weight(At::conv, "mamba.conv1d", convolved, m.taps);
+  list.tensors.back().role = TensorRole::filter;
+  if (m.conv_bias) list.row(At::conv_bias, TensorRole::bias, "mamba.conv1d.bias", convolved);
+  const auto vector = [&](int operand, TensorRole role, const char* name, int64_t size, VectorInit init) {
+    list.row(operand, role, name, size);
+    list.tensors.back().init = init;
+  };
+  vector(At::dt_bias, TensorRole::bias, "mamba.dt_bias", m.heads, VectorInit::ones);
+  vector(At::a_log, TensorRole::vector, "mamba.A_log", m.heads, VectorInit::log_of_place);
+  vector(At::skip, TensorRole::vector, "mamba.D", m.heads, VectorInit::ones);
+  vector(At::norm, TensorRole::vector, "mamba.norm.weight", width, VectorInit::ones);
+  list.weight(At::out, "mamba.out_proj", c.hidden, width);
+  if (m.bias) list.row(At::out_bias, TensorRole::bias, "mamba.out_proj.bias", c.hidden);
+}
+
 void add_latent_attention(const ModelConfig& c, TensorList& list) {
   const LatentConfig& l = c.latent;
   const int64_t queries = c.heads * (l.plain + l.turning), down_kv = l.kv_rank + l.turning;
@@ -260,6 +290,11 @@ std::vector<TensorSpec> attention_tensors(const ModelConfig& c, int64_t layer) {
   list.row(At::input_norm, TensorRole::norm, "input_layernorm.weight", c.hidden);
   if (c.delta_net.in_layer(layer)) {
     add_delta_net(c, list);
+    list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
+    return tensors;
+  }
+  if (c.mamba2.in_layer(layer)) {
+    add_mamba2(c, list);
     list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
     return tensors;
   }
@@ -310,6 +345,13 @@ Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, i
   if (config.delta_net.in_layer(layer))
     mixers.push_back(std::make_unique<DeltaNet>(config.delta_net, static_cast<float>(config.norm_eps), shape.dtype,
                                                 shape.tokens, from));
+  else if (config.mamba2.in_layer(layer))
+    mixers.push_back(std::make_unique<Mamba2>(Mamba2::Sizes{.config = config.mamba2,
+                                                            .norm_eps = static_cast<float>(config.norm_eps),
+                                                            .out_scale = config.branch_scale,
+                                                            .dtype = shape.dtype,
+                                                            .tokens = shape.tokens},
+                                              from));
   else if (config.latent.kv_rank > 0)
     mixers.push_back(std::make_unique<LatentAttention>(latent_sizes(config, shape), from));
   else

@@ -51,7 +51,10 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
   // transformers has all experts of a layer in two parameters, whatever files have.
   const auto parameter = [&](const char* of, int64_t rows, int64_t first_row, const Stored& as) {
     return ExpertParameter{
-        .name = prefix + "mlp.experts" + of, .rows = rows, .first_row = first_row, .row_step = as.row_step};
+        .name = prefix + names.parameter + of, .rows = rows, .first_row = first_row, .row_step = as.row_step};
+  };
+  const auto of_all = [&](const char* in, int64_t rows, int64_t first) {
+    return Stored{.name = prefix + in, .slices = c.experts.count, .index = index, .rows = rows, .first_row = first};
   };
   const auto weight = [&](int operand, const char* module, int64_t rows, int64_t cols, const Stored& as,
                           const ExpertParameter& in) {
@@ -76,12 +79,14 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
                        .stored = as});
   };
   using At = BlockOperand;
-  const Stored gate = stored(".gate_up_proj", 2 * ff, 0, 2, true), up = stored(".gate_up_proj", 2 * ff, 1, 2, true);
+  const bool of_layer = names.stored_down[0] != 0;
+  const Stored gate = of_layer ? of_all(names.stored_gate_up, 2 * ff, 0) : stored(".gate_up_proj", 2 * ff, 0, 2, true);
+  const Stored up = of_layer ? of_all(names.stored_gate_up, 2 * ff, ff) : stored(".gate_up_proj", 2 * ff, 1, 2, true);
   weight(At::expert_gate_up, names.gate, ff, c.hidden, gate, parameter(".gate_up_proj", 2 * ff, 0, gate));
   weight(At::expert_gate_up, names.up, ff, c.hidden, up, parameter(".gate_up_proj", 2 * ff, ff, up));
   bias(At::expert_gate_up_bias, names.gate, ff, stored(".gate_up_proj_bias", 2 * ff, 0, 2, false));
   bias(At::expert_gate_up_bias, names.up, ff, stored(".gate_up_proj_bias", 2 * ff, 1, 2, false));
-  const Stored down = stored(".down_proj", c.hidden, 0, 1, true);
+  const Stored down = of_layer ? of_all(names.stored_down, c.hidden, 0) : stored(".down_proj", c.hidden, 0, 1, true);
   weight(At::expert_down, names.down, c.hidden, ff, down, parameter(".down_proj", c.hidden, 0, down));
   bias(At::expert_down_bias, names.down, c.hidden, stored(".down_proj_bias", c.hidden, 0, 1, false));
   return tensors;
@@ -96,6 +101,11 @@ void add_shared_expert(const ModelConfig& c, const std::string& prefix, const Ex
   };
   const std::string shared = names.shared;
   using At = BlockOperand;
+  if (names.shared_down[0] != 0) {
+    weight(At::gate_up, names.shared_gate_up, 2 * ff, c.hidden);
+    weight(At::down, names.shared_down, c.hidden, ff);
+    return;
+  }
   weight(At::gate_up, shared + "." + names.gate, ff, c.hidden);
   weight(At::gate_up, shared + "." + names.up, ff, c.hidden);
   weight(At::down, shared + "." + names.down, c.hidden, ff);

@@ -279,6 +279,9 @@ void init_vector(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, 
   switch (tensor.init) {
     case VectorInit::by_role: return fill(tensor.role == TensorRole::norm ? 1 - c.norm_offset : 0);
     case VectorInit::ones: return fill(1);
+    case VectorInit::log_of_place:
+      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(std::log(static_cast<double>(begin + i + 1)));
+      return;
     case VectorInit::log_of_uniform: break;
   }
   constexpr double kLeast = 0.01, kMost = 16;

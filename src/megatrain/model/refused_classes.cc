@@ -94,9 +94,8 @@ std::vector<RefusedGroup> latent_groups() {
 std::vector<RefusedGroup> recurrent_groups() {
   return {{"it has state space layers (Mamba)",
            kDense,
-           {"BambaForCausalLM", "FalconH1ForCausalLM", "FalconMambaForCausalLM", "GraniteMoeHybridForCausalLM",
-            "JambaForCausalLM", "Mamba2ForCausalLM", "MambaForCausalLM", "NemotronHForCausalLM", "Zamba2ForCausalLM",
-            "ZambaForCausalLM"}},
+           {"BambaForCausalLM", "FalconH1ForCausalLM", "FalconMambaForCausalLM", "JambaForCausalLM",
+            "Mamba2ForCausalLM", "MambaForCausalLM", "NemotronHForCausalLM", "Zamba2ForCausalLM", "ZambaForCausalLM"}},
           {"it has recurrent layers", kDense, {"RecurrentGemmaForCausalLM", "RwkvForCausalLM", "xLSTMForCausalLM"}},
           {"most of its layers use linear attention",
            kExperts,

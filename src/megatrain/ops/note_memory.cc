@@ -49,11 +49,11 @@ class Placer {
     a.sin = floats(a.rotary_dim / 2);
   }
   void operator()(ShortConvForward& a) {
-    place(a.x, a.weight, a.out);
+    place(a.x, a.weight, a.bias, a.out);
     documents(a.x.rows, a.documents);
   }
   void operator()(ShortConvBackward& a) {
-    place(a.x, a.weight, a.grad_out, a.grad_x, a.grad_weight);
+    place(a.x, a.weight, a.bias, a.grad_out, a.grad_x, a.grad_weight, a.grad_bias);
     documents(a.x.rows, a.documents);
   }
   void operator()(DeltaGatesForward& a) { place(a.a, a.b, a.a_log, a.dt_bias, a.g, a.beta); }
@@ -67,6 +67,20 @@ class Placer {
   }
   void operator()(DeltaRuleBackward& a) {
     place(a.q, a.k, a.v, a.beta, a.grad_out, a.grad_q, a.grad_k, a.grad_v, a.grad_g, a.grad_beta);
+    gates(a.g);
+    documents(a.shape.tokens, a.documents);
+  }
+  void operator()(SsdGatesForward& a) { place(a.dt, a.a_log, a.dt_bias, a.step, a.g); }
+  void operator()(SsdGatesBackward& a) {
+    place(a.dt, a.a_log, a.dt_bias, a.grad_step, a.grad_g, a.grad_dt, a.grad_a_log, a.grad_dt_bias);
+  }
+  void operator()(SsdForward& a) {
+    place(a.x, a.b, a.c, a.step, a.skip, a.out);
+    gates(a.g);
+    documents(a.shape.tokens, a.documents);
+  }
+  void operator()(SsdBackward& a) {
+    place(a.x, a.b, a.c, a.step, a.skip, a.grad_out, a.grad_x, a.grad_b, a.grad_c, a.grad_step, a.grad_g, a.grad_skip);
     gates(a.g);
     documents(a.shape.tokens, a.documents);
   }
@@ -234,7 +248,7 @@ class Placer {
     weights.first.data = all.data;
   }
 
-  // The delta rule's state grows without bound if a logarithm of its decay is positive.
+  // A state of the delta rule or of Mamba 2 grows without bound if a logarithm of its decay is positive.
   void gates(View& g) {
     place_one(g);
     if (!base_) return;

@@ -34,6 +34,10 @@ class OpNotes final : public Ops {
   void delta_gates_backward(Stream&, const DeltaGatesBackward& args) override { notes_.emplace_back(args); }
   void delta_rule_forward(Stream&, const DeltaRuleForward& args) override { notes_.emplace_back(args); }
   void delta_rule_backward(Stream&, const DeltaRuleBackward& args) override { notes_.emplace_back(args); }
+  void ssd_gates_forward(Stream&, const SsdGatesForward& args) override { notes_.emplace_back(args); }
+  void ssd_gates_backward(Stream&, const SsdGatesBackward& args) override { notes_.emplace_back(args); }
+  void ssd_forward(Stream&, const SsdForward& args) override { notes_.emplace_back(args); }
+  void ssd_backward(Stream&, const SsdBackward& args) override { notes_.emplace_back(args); }
   void gated_norm_forward(Stream&, const GatedNormForward& args) override { notes_.emplace_back(args); }
   void gated_norm_backward(Stream&, const GatedNormBackward& args) override { notes_.emplace_back(args); }
   void move_heads(Stream&, const MoveHeads& args) override { notes_.emplace_back(args); }
@@ -62,6 +66,7 @@ class OpNotes final : public Ops {
   void attention_cached(Stream&, const CachedAttention&) override {}
   void short_conv_cached(Stream&, const ShortConvCached&) override {}
   void delta_rule_cached(Stream&, const DeltaRuleCached&) override {}
+  void ssd_cached(Stream&, const SsdCached&) override {}
   void embedding_forward(Stream&, const EmbeddingForward&) override {}
   void embedding_backward(Stream&, const EmbeddingBackward&) override {}
   void move_columns(Stream&, const MoveColumns&) override {}

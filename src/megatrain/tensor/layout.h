@@ -48,6 +48,7 @@ enum class VectorInit : uint8_t {
   by_role,  // norms multiply by one, the others are zero
   ones,
   log_of_uniform,  // logarithms of numbers between 0.01 and 16
+  log_of_place,    // logarithms of 1, 2, 3, …
 };
 
 enum class AdapterInit : uint8_t {

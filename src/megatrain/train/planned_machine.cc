@@ -12,6 +12,7 @@
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/delta_segments.h"
 #include "megatrain/ops/note_cost.h"
+#include "megatrain/ops/ssd_segments.h"
 #include "megatrain/plan/budgets.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/train/algorithms.h"
@@ -71,7 +72,7 @@ int64_t cuda_scratch_bound(const OpsShape& shape) {
   constexpr int64_t kSeen = 640 * kMiB;  // an H200 needed 561 MiB for most shapes
   int64_t bytes = kSeen;
   if (shape.generating) return bytes;  // only the workspace of GEMMs
-  bytes = std::max(bytes, delta_rule_scratch_bytes(shape.delta_rule));
+  bytes = std::max({bytes, delta_rule_scratch_bytes(shape.delta_rule), ssd_scratch_bytes(shape.ssd)});
   const bool ragged = shape.max_documents * shape.longest_document != shape.tokens;
   for (const AttentionShape& attention : shape.attention) {
     if (attention.head_dim > kLongestCutHead) continue;  // needs one float per token and head

@@ -14,6 +14,7 @@
 #include "megatrain/model/files/base_files.h"
 #include "megatrain/model/layers/mixers/attention.h"
 #include "megatrain/model/layers/mixers/delta_net.h"
+#include "megatrain/model/layers/mixers/mamba2.h"
 #include "megatrain/model/model.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/plan/check_plan.h"
@@ -175,6 +176,7 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
   shape.tokens = identity.micro_tokens;
   shape.attention = attention_shapes(model, shape.tokens);
   shape.delta_rule = delta_rule_shape(model.delta_net, shape.tokens);
+  shape.ssd = ssd_shape(model.mamba2, shape.tokens);
   shape.hidden = model.hidden;
   shape.ff = model.ff;
   const bool documents = !config.data.documents.empty() || !config.data.train.empty() || !config.data.eval.empty();

@@ -17,6 +17,7 @@ Family gemma4_family();
 Family gemma4_unified_family();
 Family gpt_oss_family();
 Family granite_family();
+Family granite4_family();
 Family llama_family();
 Family ministral3_family();
 Family mistral_family();

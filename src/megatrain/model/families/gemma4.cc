@@ -397,7 +397,7 @@ Family::Preset gemma4_preset(const char* name, const Gemma4Sizes& p) {
   return {name, config};
 }
 
-// Of text_config, for both classes.
+// What transformers takes where text_config lacks these fields.
 json absent_in_whole() {
   return {{"vocab_size", 262144},
           {"hidden_size", 2304},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -82,6 +83,22 @@ struct DeltaNetConfig {
   bool in_layer(int64_t layer) const { return !layers.empty() && layers[static_cast<size_t>(layer)]; }
 };
 
+// Mamba 2, which replaces attention in some layers (mixers/mamba2.h).
+struct Mamba2Config {
+  int64_t heads = 0;   // a multiple of groups; 0: the model has no Mamba
+  int64_t groups = 0;  // of heads that share b and c, and of the norm
+  int64_t head_dim = 0;
+  int64_t state_dim = 0;
+  int64_t taps = 0;       // tokens that the convolution reads
+  double least_step = 0;  // limits of the step
+  double most_step = std::numeric_limits<double>::infinity();
+  bool bias = false;  // of the matmuls
+  bool conv_bias = true;
+  std::vector<bool> layers;  // (layers) whether the layer has it; empty: none has
+
+  bool in_layer(int64_t layer) const { return !layers.empty() && layers[static_cast<size_t>(layer)]; }
+};
+
 // Latent attention (mixers/latent_attention.h): queries, keys and values are made from narrow vectors.
 struct LatentConfig {
   int64_t kv_rank = 0;  // 0: the model has plain attention
@@ -138,6 +155,7 @@ struct ModelConfig {
   std::vector<bool> no_rope;              // (layers) the layer does not rotate q and k; empty: all layers do
   bool sinks = false;                     // each head has a learned logit that joins the softmax but has no value
   DeltaNetConfig delta_net;
+  Mamba2Config mamba2;
   LatentConfig latent;
   ExpertsConfig experts;
   std::optional<DType> dtype;  // dtype of the stored weights, if config.json names it

@@ -40,6 +40,11 @@ class CpuOps final : public Ops {
   void delta_rule_forward(Stream& s, const DeltaRuleForward& a) override { run(s, cpu::delta_rule_forward, a); }
   void delta_rule_backward(Stream& s, const DeltaRuleBackward& a) override { run(s, cpu::delta_rule_backward, a); }
   void delta_rule_cached(Stream& s, const DeltaRuleCached& a) override { run(s, cpu::delta_rule_cached, a); }
+  void ssd_gates_forward(Stream& s, const SsdGatesForward& a) override { run(s, cpu::ssd_gates_forward, a); }
+  void ssd_gates_backward(Stream& s, const SsdGatesBackward& a) override { run(s, cpu::ssd_gates_backward, a); }
+  void ssd_forward(Stream& s, const SsdForward& a) override { run(s, cpu::ssd_forward, a); }
+  void ssd_backward(Stream& s, const SsdBackward& a) override { run(s, cpu::ssd_backward, a); }
+  void ssd_cached(Stream& s, const SsdCached& a) override { run(s, cpu::ssd_cached, a); }
   void gated_norm_forward(Stream& s, const GatedNormForward& a) override { run(s, cpu::gated_norm_forward, a); }
   void gated_norm_backward(Stream& s, const GatedNormBackward& a) override { run(s, cpu::gated_norm_backward, a); }
   void move_heads(Stream& s, const MoveHeads& a) override { run(s, cpu::move_heads, a); }

@@ -34,6 +34,11 @@ void delta_gates_backward(const Context& context, const DeltaGatesBackward& args
 void delta_rule_forward(const Context& context, const DeltaRuleForward& args);
 void delta_rule_backward(const Context& context, const DeltaRuleBackward& args);
 void delta_rule_cached(const Context& context, const DeltaRuleCached& args);
+void ssd_gates_forward(const Context& context, const SsdGatesForward& args);
+void ssd_gates_backward(const Context& context, const SsdGatesBackward& args);
+void ssd_forward(const Context& context, const SsdForward& args);
+void ssd_backward(const Context& context, const SsdBackward& args);
+void ssd_cached(const Context& context, const SsdCached& args);
 void gated_norm_forward(const Context& context, const GatedNormForward& args);
 void gated_norm_backward(const Context& context, const GatedNormBackward& args);
 void move_heads(const Context& context, const MoveHeads& args);

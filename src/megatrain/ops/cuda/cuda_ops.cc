@@ -11,8 +11,10 @@
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/linear.h"
 #include "megatrain/ops/cuda/scratch.h"
+#include "megatrain/ops/cuda/ssd/launch.h"
 #include "megatrain/ops/delta_segments.h"
 #include "megatrain/ops/ops.h"
+#include "megatrain/ops/ssd_segments.h"
 
 namespace megatrain {
 
@@ -24,7 +26,19 @@ int64_t delta_net_bytes(const DeltaRuleShape& shape) {
   const int64_t channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
   return std::max({delta_rule_scratch_bytes(shape), short_conv_scratch_bytes(shape.tokens, channels, kMostConvTaps),
                    delta_gates_scratch_bytes(shape.tokens, shape.value_heads),
-                   gated_norm_scratch_bytes(shape.tokens, shape.value_heads, shape.value_dim)});
+                   gated_norm_scratch_bytes(shape.tokens, shape.value_heads, shape.value_dim),
+                   norm_groups_scratch_bytes(shape.tokens, shape.value_heads * shape.value_dim, shape.value_dim)});
+}
+
+// Scratch of Mamba 2's ops.
+int64_t mamba2_bytes(const SsdShape& shape) {
+  if (shape.heads == 0) return 0;
+  const int64_t width = shape.heads * shape.head_dim, channels = width + 2 * shape.groups * shape.state_dim;
+  const int64_t size = width / shape.groups;
+  return std::max({ssd_scratch_bytes(shape), short_conv_scratch_bytes(shape.tokens, channels, kMostConvTaps),
+                   ssd_gates_scratch_bytes(shape.tokens, shape.heads),
+                   gated_norm_scratch_bytes(shape.tokens, shape.groups, size),
+                   norm_groups_scratch_bytes(shape.tokens, width, size)});
 }
 
 class CudaOps final : public Ops {
@@ -45,7 +59,7 @@ class CudaOps final : public Ops {
     const int64_t tokens = shape.tokens;
     int64_t bytes = std::max({CudaLinear::kWorkspaceBytes, rmsnorm_scratch_bytes(tokens, 1, shape.hidden),
                               column_sum_scratch_bytes(tokens, std::max(shape.hidden, 2 * shape.ff))});
-    bytes = std::max(bytes, delta_net_bytes(shape.delta_rule));
+    bytes = std::max({bytes, delta_net_bytes(shape.delta_rule), mamba2_bytes(shape.ssd)});
     for (const AttentionShape& attention : shape.attention) {
       const int64_t columns = (attention.heads + 2 * attention.kv_heads) * attention.head_dim;
       bytes = std::max({bytes, rmsnorm_scratch_bytes(tokens, attention.heads, attention.head_dim),
@@ -130,11 +144,28 @@ class CudaOps final : public Ops {
     launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
   }
   void delta_rule_cached(Stream& stream, const DeltaRuleCached& args) override { launch(args, native_stream(stream)); }
+  void ssd_gates_forward(Stream& stream, const SsdGatesForward& args) override { launch(args, native_stream(stream)); }
+  void ssd_gates_backward(Stream& stream, const SsdGatesBackward& args) override {
+    const int64_t bytes = ssd_gates_scratch_bytes(args.dt.rows, args.dt.cols);
+    launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
+  }
+  void ssd_forward(Stream& stream, const SsdForward& args) override {
+    launch(args, scratch_.take(ssd_scratch_bytes(args.shape), native_stream(stream)), native_stream(stream));
+  }
+  void ssd_backward(Stream& stream, const SsdBackward& args) override {
+    const cudaStream_t native = native_stream(stream);
+    launch(args, scratch_.take(ssd_scratch_bytes(args.shape), native), native);
+    launch_skip_gradient(args, scratch_.take(ssd_gates_scratch_bytes(args.shape.tokens, args.shape.heads), native),
+                         native);
+  }
+  void ssd_cached(Stream& stream, const SsdCached& args) override { launch(args, native_stream(stream)); }
   void gated_norm_forward(Stream& stream, const GatedNormForward& args) override {
     launch(args, native_stream(stream));
   }
   void gated_norm_backward(Stream& stream, const GatedNormBackward& args) override {
-    const int64_t bytes = gated_norm_scratch_bytes(args.x.rows, args.x.cols / args.weight.cols, args.weight.cols);
+    const int64_t size = args.group_size();
+    const int64_t bytes = std::max(gated_norm_scratch_bytes(args.x.rows, args.x.cols / size, size),
+                                   norm_groups_scratch_bytes(args.x.rows, args.x.cols, size));
     launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
   }
 

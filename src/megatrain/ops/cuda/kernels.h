@@ -28,6 +28,8 @@
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
 #include "megatrain/ops/short_conv.h"
+#include "megatrain/ops/ssd.h"
+#include "megatrain/ops/ssd_gates.h"
 #include "megatrain/ops/unpack.h"
 
 namespace megatrain {
@@ -72,6 +74,17 @@ void launch(const GatedNormBackward& args, void* scratch, cudaStream_t stream);
 void launch(const ScaleAll& args, cudaStream_t stream);
 void launch(const ScaleChoices& args, cudaStream_t stream);
 void launch(const ScaleChoicesBackward& args, cudaStream_t stream);
+
+// gated_norm_groups.cu: groups of any size, and the gate before the norm
+void launch_norm_groups(const GatedNormForward& args, cudaStream_t stream);
+int64_t norm_groups_scratch_bytes(int64_t rows, int64_t columns, int64_t size);
+void launch_norm_groups(const GatedNormBackward& args, void* scratch, cudaStream_t stream);
+
+// ssd_gates.cu: the gates of Mamba 2, and the gradient of its skip. Both gradients need the same scratch.
+void launch(const SsdGatesForward& args, cudaStream_t stream);
+int64_t ssd_gates_scratch_bytes(int64_t rows, int64_t heads);
+void launch(const SsdGatesBackward& args, void* scratch, cudaStream_t stream);
+void launch_skip_gradient(const SsdBackward& args, void* scratch, cudaStream_t stream);
 
 // dropout.cu
 void launch(const MoveHeads& args, cudaStream_t stream);

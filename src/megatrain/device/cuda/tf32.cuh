@@ -9,6 +9,32 @@
 
 namespace megatrain {
 
+// fp32 inputs enter matmuls as two tf32 parts.
+template <class T>
+inline constexpr bool kExactOperands = sizeof(T) == 4;
+
+// fp32 rows in shared memory.
+struct SharedTile {
+  float* data;
+  int stride;
+
+  __device__ float& operator()(int row, int column) const { return data[row * stride + column]; }
+};
+
+// Hands out a block's shared memory.
+class SharedMemory {
+ public:
+  __device__ explicit SharedMemory(float* memory) : next_(memory) {}
+  __device__ SharedTile tile(int rows, int stride) {
+    const SharedTile made{next_, stride};
+    next_ += rows * stride;
+    return made;
+  }
+
+ private:
+  float* next_;
+};
+
 __device__ inline uint32_t to_tf32(float x) {
   uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
