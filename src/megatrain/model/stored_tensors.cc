@@ -220,7 +220,7 @@ void release_source(const TensorSource& source, const TensorSpec& of) {
 }
 
 void release_source(const TensorSource& source, const TensorSpec& of, int64_t begin, int64_t count) {
-  if (in_form_of(source, of).stored.name.empty()) release_pages(*source.values, begin, count);
+  if (in_form_of(source.in_other_form, of).stored.name.empty()) release_pages(*source.values, begin, count);
   if (begin + count == of.elements()) release_source(source, of);  // and pages that two pieces share
 }
 
