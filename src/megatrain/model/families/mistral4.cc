@@ -30,7 +30,10 @@ json read_rope_parameters(const ConfigReader& r, const LatentConfig& l) {
   json parameters = r.has("rope_parameters") ? r.at("rope_parameters") : absent_mistral4_rope();
   const int64_t head = l.plain + l.turning;
   const double own = static_cast<double>(l.turning) / static_cast<double>(head);
-  const double part = ConfigReader(parameters, r.where() + ": rope_parameters").positive_number(kPart, own);
+  const ConfigReader p(parameters, r.where() + ": rope_parameters");
+  if (p.string("rope_type", p.string("type", "default")) != "yarn")
+    fail_input(p.where() + ": 'rope_type' must be yarn; Mistral4ForCausalLM has no other");
+  const double part = p.positive_number(kPart, own);
   if (std::llround(static_cast<double>(head) * part) != l.turning)
     fail_input(fmt::format("{}: '{}' is {}, but qk_rope_head_dim says that {} of a head's {} elements are rotated",
                            r.where(), kPart, part, l.turning, head));
@@ -48,9 +51,6 @@ void read_attention(const ConfigReader& r, ModelConfig& c) {
   object["rope_parameters"] = read_rope_parameters(r, c.latent);
   const ConfigReader with_rope(object, r.where());
   set_latent_rope(with_rope, parse_growing_rope(with_rope, object.at("rope_parameters"), c), c);
-  if (c.rope.scaling != RopeScaling::yarn)
-    fail_input(
-        fmt::format("{}: rope_parameters: 'rope_type' must be yarn; {} has no other", r.where(), c.architecture));
   if (c.latent.plain % 2 != 0)
     fail_input(
         fmt::format("{}: qk_nope_head_dim is {}; {} needs an even one", r.where(), c.latent.plain, c.architecture));
