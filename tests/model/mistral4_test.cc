@@ -119,7 +119,7 @@ TEST(Mistral4, RefusesWhatWouldChangeTheMaths) {
   refused({{"topk_group", 2}}, {"topk_group"});
   refused({{"output_router_logits", true}}, {"output_router_logits"});
   refused({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}}}, {"rope_scaling"});
-  refused({{"qk_nope_head_dim", 63}, {"v_head_dim", 64}}, {"qk_nope_head_dim", "even"});
+  refused({{"qk_nope_head_dim", 63}, {"v_head_dim", 64}}, {"head_dim", "even"});
   refused({{"sliding_window", 64}}, {"sliding_window"});
   refused(with_rope({{"rope_type", "default"}}), {"rope_type", "yarn"});
   refused(with_rope({{"partial_rotary_factor", 0.25}}), {"partial_rotary_factor", "qk_rope_head_dim"});

@@ -51,9 +51,6 @@ void read_attention(const ConfigReader& r, ModelConfig& c) {
   object["rope_parameters"] = read_rope_parameters(r, c.latent);
   const ConfigReader with_rope(object, r.where());
   set_latent_rope(with_rope, parse_growing_rope(with_rope, object.at("rope_parameters"), c), c);
-  if (c.latent.plain % 2 != 0)
-    fail_input(
-        fmt::format("{}: qk_nope_head_dim is {}; {} needs an even one", r.where(), c.latent.plain, c.architecture));
 }
 
 void read_mistral4(const ConfigReader& r, ModelConfig& c) {
