@@ -431,8 +431,8 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
 // Without the check no other key would ask for adapters, and all weights would be trained.
 TEST(Config, NoTargetsOfAdaptersAreRefusedUnlessParametersAreTargets) {
   const std::string rest = "model.path: m\ndata.train: a.jsonl\nsteps: 1\n";
-  for (const char* none : {"adapter.targets: null\n", "adapter: {rank: 8, targets: null}\n",
-                           "adapter: {dropout: 0.1, targets: null}\n", "target_modules: null\n"}) {
+  for (const char* none :
+       {"adapter.targets: null\n", "adapter: {rank: 8, targets: null}\n", "adapter: {dropout: 0.1, targets: null}\n"}) {
     const std::string said = refusal(rest + none);
     EXPECT_NE(said.find("names no module; give names or all-linear"), std::string::npos) << none << said;
   }

@@ -18,7 +18,7 @@ namespace megatrain::tiny {
 
 namespace {
 
-constexpr uint64_t kFilePlans = kSanitized ? 3 : 16;
+constexpr uint64_t kFilePlans = kSanitized ? 2 : 16;
 constexpr int64_t kFileSteps = 3;
 
 const std::vector<AdapterCase>& file_cases() {
