@@ -18,7 +18,7 @@ namespace megatrain::tiny {
 
 namespace {
 
-constexpr uint64_t kPlansAModel = kSanitized ? 1 : 20;
+constexpr uint64_t kPlansAModel = kSanitized ? 1 : 20, kCutPlansAModel = kSanitized ? 0 : 3;
 constexpr int64_t kFamilySteps = 2;
 
 Shape shape_of(const std::string& golden) {
@@ -80,6 +80,22 @@ TEST_P(FamilyPlans, GiveOneStateHash) {
     const Plan plan = random_plan(tiny.workload(), seed);
     ASSERT_EQ(tiny.train(plan, kFamilySteps), expected)
         << "plan " << seed << ": " << plan_to_json(tiny.workload(), plan).dump();
+  }
+}
+
+// Micro-batches end where their samples end, and not two of them have the same number of tokens.
+TEST_P(FamilyPlans, GiveTheHashOfMicroBatchesThatAreFilledWithPadding) {
+  Shape shape = shape_of(GetParam());
+  shape.partly_filled = true;
+  Tiny padded(shape);
+  const std::string expected = padded.train(padded.default_plan(), kFamilySteps);
+  shape.cut = true;
+  Tiny cut(shape);
+  ASSERT_EQ(cut.train(cut.default_plan(), kFamilySteps), expected);
+  for (uint64_t seed = 0; seed < kCutPlansAModel; ++seed) {
+    const Plan plan = random_plan(cut.workload(), seed);
+    ASSERT_EQ(cut.train(plan, kFamilySteps), expected)
+        << "plan " << seed << ": " << plan_to_json(cut.workload(), plan).dump();
   }
 }
 

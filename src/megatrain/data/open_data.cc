@@ -206,26 +206,24 @@ std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& co
   return taken;
 }
 
-void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
+void log_counts(const char* what, const SampleCounts& counts, const SampleDataOptions& options) {
+  const std::string sequences = options.packing
+                                    ? fmt::format("{} of {}, {:.1f}% filled", counted(counts.sequences, "sequence"),
+                                                  options.seq_len, 100 * counts.filled(options.seq_len))
+                                    : fmt::format("the longest has {}", counts.longest);
   log_info(fmt::format(
-      "{}: {}, {} tokens ({} trained), {} of {}, {:.1f}% filled{}{}", what, counted(counts.samples, "sample"),
-      format_count(counts.tokens), format_count(counts.trained), counted(counts.sequences, "sequence"), seq_len,
-      100 * counts.filled(seq_len), counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
+      "{}: {}, {} tokens ({} trained), {}{}{}", what, counted(counts.samples, "sample"), format_count(counts.tokens),
+      format_count(counts.trained), sequences, counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
       counts.dropped ? fmt::format(", {} dropped (too long, or no trained tokens)", counts.dropped) : ""));
 }
 
-// Padding costs as much compute as text.
+// Padding costs as much compute as text. Without packing there is hardly any.
 void warn_of_padding(const SampleCounts& counts, const TrainConfig& config) {
   constexpr double kFew = 0.5;
   const double filled = counts.filled(config.seq_len);
-  if (filled >= kFew) return;
-  const std::string shorter =
-      fmt::format("lower {} (the longest sample has {} tokens)", config.names("seq_len"), counts.longest);
-  log_warn(fmt::format("{:.0f}% of the compute goes to padding: {}", 100 * (1 - filled),
-                       config.data.packing
-                           ? fmt::format("{}, or {}", shorter, config.names("batch"))
-                           : fmt::format("{}, or set {}, which is faster still but changes the number of steps",
-                                         shorter, config.names.setting("data.packing", "true"))));
+  if (!config.data.packing || filled >= kFew) return;
+  log_warn(fmt::format("{:.0f}% of the compute goes to padding: lower {} (the longest sample has {} tokens), or {}",
+                       100 * (1 - filled), config.names("seq_len"), counts.longest, config.names("batch")));
 }
 
 // Facts that are known only after reading the samples.
@@ -311,7 +309,7 @@ std::unique_ptr<SampleData> make_evaluation(std::vector<SampleSet> sets, SampleD
   options.shuffle = false;
   for (SampleSet& set : sets) set.weight = 1;
   auto samples = std::make_unique<SampleData>(std::move(sets), options);
-  log_counts("evaluation data", samples->counts(), options.seq_len);
+  log_counts("evaluation data", samples->counts(), options);
   return samples;
 }
 
@@ -426,7 +424,7 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
   if (config.data.eval_split > 0) eval = split(*train, config);
   options.tolerated = config.data.skip_bad - data.bad;
   auto samples = std::make_unique<SampleData>(std::move(*train), options);
-  log_counts("training data", samples->counts(), config.seq_len);
+  log_counts("training data", samples->counts(), options);
   warn_of_padding(samples->counts(), config);
   warn_of_early_end(*samples, config);
   data.train_samples = samples.get();

@@ -5,6 +5,9 @@
 // sequences are shuffled. All this is a function of (seed, epoch) and the samples' lengths, so a run can resume at any
 // step. The rest of a sequence is padding: a document of its own in which nothing is trained. With `short_epochs`, an
 // epoch fills up its last step with sequences of padding, so that every epoch begins with a new step.
+//
+// Without packing a sequence is one sample. Those of a micro-batch then follow each other without padding between them,
+// and the micro-batch ends soon after the last one: its tokens depend on its samples, not on seq_len.
 #pragma once
 
 #include <cstdint>
@@ -71,6 +74,9 @@ class SampleData : public BatchSource {
   std::string fingerprint() const override { return fingerprint_; }
   std::string place(int64_t step, int64_t micro_batch, int64_t token) override;
 
+  // From now on, every sequence has seq_len tokens, without packing too.
+  void pad_sequences() { padded_ = true; }
+
   const SampleCounts& counts() const { return counts_; }
   SamplePlace place(int64_t sample) const;  // of a SamplePiece::sample
   // The pieces of a sequence of the run; empty: all padding.
@@ -92,6 +98,7 @@ class SampleData : public BatchSource {
   const Epoch& epoch(int64_t number);
   void append(const std::vector<SamplePiece>& pieces, MicroBatch& into) const;
   void append_padding(int64_t count, MicroBatch& into) const;
+  bool is_padded() const { return options_.packing || padded_; }
   size_t set_of(int64_t sample) const;
   // A piece's entries; those of a shortened conversation are written to `room`.
   std::span<const uint32_t> entries(const SamplePiece& piece, std::vector<uint32_t>& room) const;
@@ -107,6 +114,7 @@ class SampleData : public BatchSource {
   Epoch current_;
   int64_t end_ = 0;  // sequences of the run; 0: no end
   int64_t steps_ = 0;
+  bool padded_ = false;
   std::string fingerprint_;
 };
 

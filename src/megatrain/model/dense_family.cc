@@ -343,14 +343,13 @@ Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, i
                            const LinearTensors& from) {
   Block::Mixers mixers;
   if (config.delta_net.in_layer(layer))
-    mixers.push_back(std::make_unique<DeltaNet>(config.delta_net, static_cast<float>(config.norm_eps), shape.dtype,
-                                                shape.tokens, from));
+    mixers.push_back(
+        std::make_unique<DeltaNet>(config.delta_net, static_cast<float>(config.norm_eps), shape.dtype, from));
   else if (config.mamba2.in_layer(layer))
     mixers.push_back(std::make_unique<Mamba2>(Mamba2::Sizes{.config = config.mamba2,
                                                             .norm_eps = static_cast<float>(config.norm_eps),
                                                             .out_scale = config.branch_scale,
-                                                            .dtype = shape.dtype,
-                                                            .tokens = shape.tokens},
+                                                            .dtype = shape.dtype},
                                               from));
   else if (config.latent.kv_rank > 0)
     mixers.push_back(std::make_unique<LatentAttention>(latent_sizes(config, shape), from));

@@ -62,7 +62,6 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
       .out_scale = config.branch_scale,
       .norm = norm_shape(config),
       .dtype = shape.dtype,
-      .tokens = shape.tokens,
       .positions = shape.positions,
       .rotates = config.rotates(layer),
       .rope = local ? *config.window_rope : config.rope,
@@ -114,25 +113,25 @@ std::unique_ptr<Mixer::Work> Attention::carve(const Space& space) const {
   enum : int64_t { outputs = 1, attention };  // keep_levels()
   auto w = std::make_unique<Work>();
   Carver& inner = space.at(attention);
-  w->qkv = inner.view(s_.dtype, s_.tokens, s_.qkv_dim());
+  w->qkv = inner.view(s_.dtype, space.tokens, s_.qkv_dim());
   w->raw_qkv = w->qkv;
   if (q_norm_.exists()) {
-    w->raw_qkv = inner.view(s_.dtype, s_.tokens, s_.raw_dim());
-    w->q_inv_rms = inner.array<float>(s_.tokens * s_.heads);
-    w->k_inv_rms = inner.array<float>(s_.tokens * s_.kv_heads);
-    if (v_norm_.exists()) w->v_inv_rms = inner.array<float>(s_.tokens * s_.kv_heads);
+    w->raw_qkv = inner.view(s_.dtype, space.tokens, s_.raw_dim());
+    w->q_inv_rms = inner.array<float>(space.tokens * s_.heads);
+    w->k_inv_rms = inner.array<float>(space.tokens * s_.kv_heads);
+    if (v_norm_.exists()) w->v_inv_rms = inner.array<float>(space.tokens * s_.kv_heads);
   }
-  w->attended = space.at(outputs).view(s_.dtype, s_.tokens, s_.q_dim());
-  w->lse = space.at(outputs).array<float>(s_.tokens * s_.heads);
-  w->grad_attended = space.work.view(s_.dtype, s_.tokens, s_.q_dim());
-  w->grad_qkv = space.work.view(s_.dtype, s_.tokens, s_.qkv_dim());
-  if (s_.reads_kv) w->grad_kv = space.work.view(s_.dtype, s_.tokens, 2 * s_.kv_dim());
+  w->attended = space.at(outputs).view(s_.dtype, space.tokens, s_.q_dim());
+  w->lse = space.at(outputs).array<float>(space.tokens * s_.heads);
+  w->grad_attended = space.work.view(s_.dtype, space.tokens, s_.q_dim());
+  w->grad_qkv = space.work.view(s_.dtype, space.tokens, s_.qkv_dim());
+  if (s_.reads_kv) w->grad_kv = space.work.view(s_.dtype, space.tokens, 2 * s_.kv_dim());
   if (s_.gate) {
-    w->q = inner.view(s_.dtype, s_.tokens, s_.q_dim());
-    w->raw_q = inner.view(s_.dtype, s_.tokens, 2 * s_.q_dim());
+    w->q = inner.view(s_.dtype, space.tokens, s_.q_dim());
+    w->raw_q = inner.view(s_.dtype, space.tokens, 2 * s_.q_dim());
     w->gated = space.work.view(s_.dtype, space.chunk, s_.q_dim());
-    w->grad_q = space.work.view(s_.dtype, s_.tokens, s_.q_dim());
-    w->grad_raw_q = space.work.view(s_.dtype, s_.tokens, 2 * s_.q_dim());
+    w->grad_q = space.work.view(s_.dtype, space.tokens, s_.q_dim());
+    w->grad_raw_q = space.work.view(s_.dtype, space.tokens, 2 * s_.q_dim());
     w->grad_gated = space.work.view(s_.dtype, space.chunk, s_.q_dim());
   }
   return w;
@@ -312,7 +311,7 @@ Attention::Turn Attention::turn_of(const Call& call, const TokenRange& range) co
 void Attention::mix(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
   const Qkv read = attended(w.raw_qkv, w.qkv, w.q, call.shared.read);
-  at.ops.attention_forward(at.stream, {.shape = shape(s_.tokens),
+  at.ops.attention_forward(at.stream, {.shape = shape(call.micro_batch.tokens),
                                        .documents = call.micro_batch.documents,
                                        .q = read.q,
                                        .k = read.k,
@@ -355,7 +354,7 @@ void Attention::out_backward(const Binding& at, const Call& call, const TokenRan
 void Attention::mix_backward(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
   const Qkv read = attended(w.raw_qkv, w.qkv, w.q, call.shared.read), grad = split(w.grad_qkv, w.grad_q, w.grad_kv);
-  at.ops.attention_backward(at.stream, {.shape = shape(s_.tokens),
+  at.ops.attention_backward(at.stream, {.shape = shape(call.micro_batch.tokens),
                                         .documents = call.micro_batch.documents,
                                         .q = read.q,
                                         .k = read.k,

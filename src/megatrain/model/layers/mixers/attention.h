@@ -42,7 +42,6 @@ struct AttentionSizes {
   double out_scale;
   NormShape norm;  // of q and k
   DType dtype;
-  int64_t tokens;     // T of a micro-batch
   int64_t positions;  // positions in the rotary tables
   bool rotates;       // false: the layer has no RoPE
   RopeConfig rope;

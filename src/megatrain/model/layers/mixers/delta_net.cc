@@ -29,11 +29,10 @@ DeltaRuleShape delta_rule_shape(const DeltaNetConfig& c, int64_t tokens) {
           .value_dim = c.value_dim};
 }
 
-DeltaNet::DeltaNet(const DeltaNetConfig& config, float norm_eps, DType dtype, int64_t tokens, const LinearTensors& from)
+DeltaNet::DeltaNet(const DeltaNetConfig& config, float norm_eps, DType dtype, const LinearTensors& from)
     : c_(config),
       eps_(norm_eps),
       dtype_(dtype),
-      tokens_(tokens),
       conv_(find_operand(from.record, DeltaOperand::conv)),
       a_log_(find_operand(from.record, DeltaOperand::a_log)),
       dt_bias_(find_operand(from.record, DeltaOperand::dt_bias)),
@@ -50,18 +49,18 @@ std::unique_ptr<Mixer::Work> DeltaNet::carve(const Space& space) const {
   enum : int64_t { outputs = 1, projections };  // keep_levels()
   auto w = std::make_unique<Work>();
   if (c_.by_key_head) w->by_key_head = space.work.view(dtype_, space.chunk, in_.out_width());
-  w->projected = space.at(projections).view(dtype_, tokens_, in_.out_width());
-  w->mixed = space.at(outputs).view(dtype_, tokens_, value_width());
-  w->convolved = space.work.view(dtype_, tokens_, conv_width());
-  w->g = space.work.view(DType::f32, tokens_, c_.value_heads);
-  w->beta = space.work.view(DType::f32, tokens_, c_.value_heads);
+  w->projected = space.at(projections).view(dtype_, space.tokens, in_.out_width());
+  w->mixed = space.at(outputs).view(dtype_, space.tokens, value_width());
+  w->convolved = space.work.view(dtype_, space.tokens, conv_width());
+  w->g = space.work.view(DType::f32, space.tokens, c_.value_heads);
+  w->beta = space.work.view(DType::f32, space.tokens, c_.value_heads);
   w->normed = space.work.view(dtype_, space.chunk, value_width());
   w->grad_normed = space.work.view(dtype_, space.chunk, value_width());
-  w->grad_mixed = space.work.view(dtype_, tokens_, value_width());
-  w->grad_g = space.work.view(DType::f32, tokens_, c_.value_heads);
-  w->grad_beta = space.work.view(DType::f32, tokens_, c_.value_heads);
-  w->grad_convolved = space.work.view(dtype_, tokens_, conv_width());
-  w->grad_projected = space.work.view(dtype_, tokens_, in_.out_width());
+  w->grad_mixed = space.work.view(dtype_, space.tokens, value_width());
+  w->grad_g = space.work.view(DType::f32, space.tokens, c_.value_heads);
+  w->grad_beta = space.work.view(DType::f32, space.tokens, c_.value_heads);
+  w->grad_convolved = space.work.view(dtype_, space.tokens, conv_width());
+  w->grad_projected = space.work.view(dtype_, space.tokens, in_.out_width());
   return w;
 }
 
@@ -144,7 +143,7 @@ void DeltaNet::mix(const Binding& at, const Call& call) const {
                                         .weight = conv_.weight(at.weights),
                                         .out = w.convolved});
   gate(at, w, w.projected);
-  at.ops.delta_rule_forward(at.stream, {.shape = delta_rule_shape(c_, tokens_),
+  at.ops.delta_rule_forward(at.stream, {.shape = delta_rule_shape(c_, call.micro_batch.tokens),
                                         .documents = call.micro_batch.documents,
                                         .q = read.q,
                                         .k = read.k,
@@ -195,7 +194,7 @@ void DeltaNet::mix_backward(const Binding& at, const Call& call) const {
   at.ops.short_conv_forward(
       at.stream, {.documents = documents, .x = parts.qkv, .weight = conv_.weight(at.weights), .out = w.convolved});
   gate(at, w, w.projected);
-  at.ops.delta_rule_backward(at.stream, {.shape = delta_rule_shape(c_, tokens_),
+  at.ops.delta_rule_backward(at.stream, {.shape = delta_rule_shape(c_, call.micro_batch.tokens),
                                          .documents = documents,
                                          .q = read.q,
                                          .k = read.k,

@@ -40,8 +40,7 @@ DeltaRuleShape delta_rule_shape(const DeltaNetConfig& config, int64_t tokens);
 
 class DeltaNet final : public Mixer {
  public:
-  // `tokens`: T of a micro-batch.
-  DeltaNet(const DeltaNetConfig& config, float norm_eps, DType dtype, int64_t tokens, const LinearTensors& from);
+  DeltaNet(const DeltaNetConfig& config, float norm_eps, DType dtype, const LinearTensors& from);
 
   // `outputs` keeps the rule's output, `projections` also what in() makes. The rest is cheap, and always recomputed.
   std::vector<Level> keep_levels() const override;
@@ -87,7 +86,6 @@ class DeltaNet final : public Mixer {
   DeltaNetConfig c_;
   float eps_;
   DType dtype_;
-  int64_t tokens_;
   WeightOperand conv_, a_log_, dt_bias_, norm_;
   Linear in_, out_;
 };

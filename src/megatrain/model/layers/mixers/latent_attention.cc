@@ -35,7 +35,6 @@ LatentSizes latent_sizes(const ModelConfig& config, const ModelShape& shape) {
           .heads = config.heads,
           .scale = static_cast<float>(config.attention_scale),
           .dtype = shape.dtype,
-          .tokens = shape.tokens,
           .positions = shape.positions,
           .rope = config.rope};
 }
@@ -59,17 +58,17 @@ std::vector<Mixer::Level> LatentAttention::keep_levels() const {
 std::unique_ptr<Mixer::Work> LatentAttention::carve(const Space& space) const {
   enum : int64_t { outputs = 1, attention };  // keep_levels()
   auto w = std::make_unique<Work>();
-  const auto rows = [&](Carver& carver, int64_t width) { return carver.view(s_.dtype, s_.tokens, width); };
+  const auto rows = [&](Carver& carver, int64_t width) { return carver.view(s_.dtype, space.tokens, width); };
   const auto range = [&](int64_t width) { return space.work.view(s_.dtype, space.chunk, width); };
   Carver& inner = space.at(attention);
   w->down = rows(inner, s_.down());
-  if (q_norm_.exists()) w->q_inv_rms = inner.array<float>(s_.tokens);
-  w->kv_inv_rms = inner.array<float>(s_.tokens);
+  if (q_norm_.exists()) w->q_inv_rms = inner.array<float>(space.tokens);
+  w->kv_inv_rms = inner.array<float>(space.tokens);
   w->q = q_norm_.exists() ? rows(inner, s_.keys()) : w->down.slice_cols(0, s_.keys());
   w->k = rows(inner, s_.keys());
   w->v = rows(inner, s_.keys());
   w->attended = rows(space.at(outputs), s_.keys());
-  w->lse = space.at(outputs).array<float>(s_.tokens * s_.heads);
+  w->lse = space.at(outputs).array<float>(space.tokens * s_.heads);
   if (q_norm_.exists()) w->normed_q = range(s_.of.q_rank);
   w->normed_latent = range(s_.of.kv_rank);
   w->kv = range(s_.up_kv());
@@ -184,7 +183,7 @@ void LatentAttention::in(const Binding& at, const Call& call, const TokenRange& 
 
 void LatentAttention::mix(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  at.ops.attention_forward(at.stream, {.shape = shape(s_.tokens),
+  at.ops.attention_forward(at.stream, {.shape = shape(call.micro_batch.tokens),
                                        .documents = call.micro_batch.documents,
                                        .q = w.q,
                                        .k = w.k,
@@ -232,7 +231,7 @@ void LatentAttention::out_backward(const Binding& at, const Call& call, const To
 
 void LatentAttention::mix_backward(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  at.ops.attention_backward(at.stream, {.shape = shape(s_.tokens),
+  at.ops.attention_backward(at.stream, {.shape = shape(call.micro_batch.tokens),
                                         .documents = call.micro_batch.documents,
                                         .q = w.q,
                                         .k = w.k,

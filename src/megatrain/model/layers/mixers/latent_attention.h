@@ -42,7 +42,6 @@ struct LatentSizes {
   int64_t heads;
   float scale;  // multiplies q k^T
   DType dtype;
-  int64_t tokens;     // T of a micro-batch
   int64_t positions;  // positions in the rotary tables
   RopeConfig rope;
 

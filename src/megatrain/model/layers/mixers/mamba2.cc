@@ -27,7 +27,6 @@ Mamba2::Mamba2(const Sizes& sizes, const LinearTensors& from)
     : c_(sizes.config),
       eps_(sizes.norm_eps),
       dtype_(sizes.dtype),
-      tokens_(sizes.tokens),
       conv_(find_operand(from.record, Mamba2Operand::conv)),
       conv_bias_(find_operand(from.record, Mamba2Operand::conv_bias)),
       dt_bias_(find_operand(from.record, Mamba2Operand::dt_bias)),
@@ -45,18 +44,18 @@ std::vector<Mixer::Level> Mamba2::keep_levels() const {
 std::unique_ptr<Mixer::Work> Mamba2::carve(const Space& space) const {
   enum : int64_t { outputs = 1, projections };  // keep_levels()
   auto w = std::make_unique<Work>();
-  w->projected = space.at(projections).view(dtype_, tokens_, in_.out_width());
-  w->mixed = space.at(outputs).view(dtype_, tokens_, width());
-  w->convolved = space.work.view(dtype_, tokens_, conv_width());
-  w->step = space.work.view(DType::f32, tokens_, c_.heads);
-  w->g = space.work.view(DType::f32, tokens_, c_.heads);
+  w->projected = space.at(projections).view(dtype_, space.tokens, in_.out_width());
+  w->mixed = space.at(outputs).view(dtype_, space.tokens, width());
+  w->convolved = space.work.view(dtype_, space.tokens, conv_width());
+  w->step = space.work.view(DType::f32, space.tokens, c_.heads);
+  w->g = space.work.view(DType::f32, space.tokens, c_.heads);
   w->normed = space.work.view(dtype_, space.chunk, width());
   w->grad_normed = space.work.view(dtype_, space.chunk, width());
-  w->grad_mixed = space.work.view(dtype_, tokens_, width());
-  w->grad_step = space.work.view(DType::f32, tokens_, c_.heads);
-  w->grad_g = space.work.view(DType::f32, tokens_, c_.heads);
-  w->grad_convolved = space.work.view(dtype_, tokens_, conv_width());
-  w->grad_projected = space.work.view(dtype_, tokens_, in_.out_width());
+  w->grad_mixed = space.work.view(dtype_, space.tokens, width());
+  w->grad_step = space.work.view(DType::f32, space.tokens, c_.heads);
+  w->grad_g = space.work.view(DType::f32, space.tokens, c_.heads);
+  w->grad_convolved = space.work.view(dtype_, space.tokens, conv_width());
+  w->grad_projected = space.work.view(dtype_, space.tokens, in_.out_width());
   return w;
 }
 
@@ -100,7 +99,7 @@ void Mamba2::mix(const Binding& at, const Call& call) const {
   const Inputs read = inputs(w.convolved);
   convolve(at, call);
   gate(at, w);
-  at.ops.ssd_forward(at.stream, {.shape = ssd_shape(c_, tokens_),
+  at.ops.ssd_forward(at.stream, {.shape = ssd_shape(c_, call.micro_batch.tokens),
                                  .documents = call.micro_batch.documents,
                                  .x = read.x,
                                  .b = read.b,
@@ -155,7 +154,7 @@ void Mamba2::mix_backward(const Binding& at, const Call& call) const {
   const Parts parts = split(w.projected), grads = split(w.grad_projected);
   convolve(at, call);
   gate(at, w);
-  at.ops.ssd_backward(at.stream, {.shape = ssd_shape(c_, tokens_),
+  at.ops.ssd_backward(at.stream, {.shape = ssd_shape(c_, call.micro_batch.tokens),
                                   .documents = documents,
                                   .x = read.x,
                                   .b = read.b,

@@ -46,7 +46,6 @@ class Mamba2 final : public Mixer {
     float norm_eps;
     double out_scale;
     DType dtype;
-    int64_t tokens;  // T of a micro-batch
   };
   Mamba2(const Sizes& sizes, const LinearTensors& from);
 
@@ -95,7 +94,6 @@ class Mamba2 final : public Mixer {
   Mamba2Config c_;
   float eps_;
   DType dtype_;
-  int64_t tokens_;
   WeightOperand conv_, conv_bias_, dt_bias_, a_log_, skip_, norm_;
   Linear in_, out_;
 };
