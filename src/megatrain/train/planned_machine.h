@@ -20,7 +20,7 @@ int64_t host_budget(int64_t bytes);
 int64_t disk_budget(int64_t bytes);
 
 // An upper bound on the scratch of the CUDA ops if there is no GPU to query. Attention's backward needs the most: all
-// pairs of positions, for all heads that share one key head (ops/cuda/attention_cudnn.cc).
+// pairs of positions, for all heads that share one key head (ops/cuda/attention/cudnn.cc).
 int64_t cuda_scratch_bound(const OpsShape& shape);
 
 // The speeds of this machine's CPU or GPU: measured, or else from data sheets.

@@ -1,6 +1,6 @@
 // A thread owns kVec channels and walks over a range of tokens with the last inputs in registers. Ranges depend only on
 // the number of tokens, so the weights' gradient, one partial sum for each range, is a sum over a fixed tree.
-#include "megatrain/ops/cuda/documents.cuh"
+#include "megatrain/ops/cuda/attention/documents.cuh"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/device/cuda/numeric.cuh"
 

@@ -1,4 +1,4 @@
-#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/device/cuda/column_sum.h"
 #include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {

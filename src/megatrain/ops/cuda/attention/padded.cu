@@ -1,4 +1,4 @@
-#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/cuda/attention/launch.h"
 #include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {

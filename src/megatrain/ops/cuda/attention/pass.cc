@@ -1,4 +1,4 @@
-#include "megatrain/ops/cuda/attention_pass.h"
+#include "megatrain/ops/cuda/attention/pass.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,8 +6,8 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/device/cuda/check.h"
-#include "megatrain/ops/cuda/attention_cases.h"
-#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/cuda/attention/cases.h"
+#include "megatrain/ops/cuda/attention/launch.h"
 
 namespace megatrain {
 

@@ -6,9 +6,9 @@
 // results are reproducible bit for bit.
 #include <cmath>
 
-#include "megatrain/ops/cuda/attention_sinks.cuh"
-#include "megatrain/ops/cuda/documents.cuh"
-#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/cuda/attention/sinks.cuh"
+#include "megatrain/ops/cuda/attention/documents.cuh"
+#include "megatrain/ops/cuda/attention/launch.h"
 #include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "megatrain/ops/cuda/attention_sinks.cuh"
-#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/cuda/attention/sinks.cuh"
+#include "megatrain/ops/cuda/attention/launch.h"
 #include "megatrain/device/cuda/numeric.cuh"
 
 namespace megatrain {

@@ -8,10 +8,10 @@
 // Eight warps divide a product: its rows among kRowWarps of them, its columns among the others.
 #include <cmath>
 
-#include "megatrain/ops/cuda/attention_heads.cuh"
-#include "megatrain/ops/cuda/attention_sinks.cuh"
-#include "megatrain/ops/cuda/kernels.h"
-#include "megatrain/ops/cuda/mma.cuh"
+#include "megatrain/ops/cuda/attention/heads.cuh"
+#include "megatrain/ops/cuda/attention/sinks.cuh"
+#include "megatrain/ops/cuda/attention/launch.h"
+#include "megatrain/ops/cuda/attention/mma.cuh"
 
 namespace megatrain {
 

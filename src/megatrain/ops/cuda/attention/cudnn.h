@@ -13,8 +13,8 @@
 
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/attention_buckets.h"
-#include "megatrain/ops/cuda/attention_pass.h"
-#include "megatrain/ops/cuda/scratch.h"
+#include "megatrain/ops/cuda/attention/pass.h"
+#include "megatrain/device/cuda/scratch.h"
 
 namespace megatrain {
 

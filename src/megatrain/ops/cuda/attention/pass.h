@@ -9,7 +9,7 @@
 
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/attention_cut.h"
-#include "megatrain/ops/cuda/attention_graph.h"
+#include "megatrain/ops/cuda/attention/graph.h"
 
 namespace megatrain {
 

@@ -1,4 +1,4 @@
-#include "megatrain/ops/cuda/attention_cudnn.h"
+#include "megatrain/ops/cuda/attention/cudnn.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -8,7 +8,7 @@
 #include "megatrain/base/math.h"
 #include "megatrain/ops/attention_buckets.h"
 #include "megatrain/ops/attention_cut.h"
-#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/ops/cuda/attention/launch.h"
 
 namespace megatrain {
 

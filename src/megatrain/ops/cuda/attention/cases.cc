@@ -1,4 +1,4 @@
-#include "megatrain/ops/cuda/attention_cases.h"
+#include "megatrain/ops/cuda/attention/cases.h"
 
 #include "megatrain/base/math.h"
 

@@ -1,4 +1,4 @@
-#include "megatrain/ops/cuda/scratch.h"
+#include "megatrain/device/cuda/scratch.h"
 
 #include "megatrain/device/cuda/check.h"
 

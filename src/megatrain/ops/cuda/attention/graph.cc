@@ -1,4 +1,4 @@
-#include "megatrain/ops/cuda/attention_graph.h"
+#include "megatrain/ops/cuda/attention/graph.h"
 
 #include <cudnn_frontend.h>
 

@@ -1,5 +1,6 @@
-#include "megatrain/ops/cuda/attention_sinks.cuh"
-#include "megatrain/ops/cuda/kernels.h"
+#include "megatrain/device/cuda/column_sum.h"
+#include "megatrain/ops/cuda/attention/sinks.cuh"
+#include "megatrain/ops/cuda/attention/launch.h"
 
 namespace megatrain {
 
