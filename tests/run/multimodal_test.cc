@@ -180,7 +180,7 @@ TEST_F(MultimodalRun, WithAdaptersNamesModulesOfTheTextPartAlone) {
   run_training(c, {});
   const nlohmann::json written = read_json_file(c.run_dir + "/model/adapter_config.json");
   EXPECT_EQ(written.at("target_modules"),
-            "model\\.language_model\\..*\\.(down_proj|gate_proj|k_proj|o_proj|q_proj|up_proj|v_proj)");
+            "model\\.language_model\\.(.*\\.)?(down_proj|gate_proj|k_proj|o_proj|q_proj|up_proj|v_proj)");
   EXPECT_EQ(written.at("modules_to_save"), nlohmann::json::array({"model.language_model.norm"}));
   const std::string a = "base_model.model.model.language_model.layers.0.self_attn.q_proj.lora_A.weight";
   EXPECT_TRUE(tensors_in(c.run_dir + "/model").contains(a));
