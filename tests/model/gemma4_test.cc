@@ -212,6 +212,13 @@ TEST(Gemma4, RefusesWhatItCannotDo) {
   gemma4_refused({{"rope_theta", 5.0}}, {"rope_theta"});
   gemma4_refused({{"rope_parameters", {{"rope_type", "default"}}}}, {"rope_parameters", "sliding_attention"});
   json parameters = gemma4_31b().at("rope_parameters");
+  for (const char* kind : {"full_attention", "sliding_attention"}) {
+    for (const char* field : {"rope_type", "rope_theta"}) {
+      json with_null = parameters;
+      with_null[kind][field] = nullptr;
+      gemma4_refused({{"rope_parameters", with_null}}, {kind, field, "null"});
+    }
+  }
   parameters["full_attention"]["partial_rotary_factor"] = 1.5;
   gemma4_refused({{"rope_parameters", parameters}}, {"partial_rotary_factor", "1.5"});
   parameters["full_attention"] = {{"rope_type", "proportional"}, {"beta_fast", 3.0}};

@@ -90,13 +90,17 @@ TEST(Granite4, RefusesWhatWouldChangeTheMaths) {
   expect_error(ExitCode::bad_input, {"mamba_n_heads", "multiple"}, [] { read_granite4({{"mamba_n_groups", 3}}); });
   expect_error(ExitCode::bad_input, {"mamba_d_state", "256"}, [] { read_granite4({{"mamba_d_state", 257}}); });
   expect_error(ExitCode::bad_input, {"mamba_d_conv", "2 to 4"}, [] { read_granite4({{"mamba_d_conv", 5}}); });
+  expect_error(ExitCode::bad_input, {"mamba_chunk_size", "0"}, [] { read_granite4({{"mamba_chunk_size", 0}}); });
+  for (const char* field : {"mamba_conv_bias", "mamba_d_conv", "mamba_chunk_size", "embedding_multiplier",
+                            "logits_scaling", "num_local_experts"})
+    expect_error(ExitCode::bad_input, {field, "null"}, [&] { read_granite4({{field, nullptr}}); });
   expect_error(ExitCode::bad_input, {"residual_multiplier", "mamba_proj_bias"}, [] {
     read_granite4({{"residual_multiplier", 0.5}, {"mamba_proj_bias", true}});
   });
   expect_error(ExitCode::bad_input, {"residual_multiplier", "attention_bias"}, [] {
     read_granite4({{"residual_multiplier", 0.5}, {"attention_bias", true}});
   });
-  expect_error(ExitCode::bad_input, {"mamba_n_heads", "does not know this field"}, [] {
+  expect_error(ExitCode::bad_input, {"mamba_d_state", "does not know this field"}, [] {
     nlohmann::json config = granite4();
     config["architectures"] = {"GraniteForCausalLM"};
     config["model_type"] = "granite";

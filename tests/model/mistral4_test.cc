@@ -116,6 +116,9 @@ TEST(Mistral4, RefusesWhatWouldChangeTheMaths) {
     expect_error(ExitCode::bad_input, words, [&] { read_mistral4(more); });
   };
   refused({{"n_group", 2}}, {"n_group"});
+  refused({{"norm_topk_prob", nullptr}}, {"norm_topk_prob", "null"});
+  refused({{"rope_interleave", nullptr}}, {"rope_interleave", "null"});
+  refused({{"original_max_position_embeddings", 9}}, {"original_max_position_embeddings", "9", "rope_parameters"});
   refused({{"topk_group", 2}}, {"topk_group"});
   refused({{"output_router_logits", true}}, {"output_router_logits"});
   refused({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}}}, {"rope_scaling"});

@@ -21,7 +21,7 @@ std::set<std::string> names_in_contract() {
   list.erase(0, list.find("Presets: "));
   list.resize(list.find(", a dense"));
   std::set<std::string> names;
-  const std::regex grouped(R"(([a-z0-9.]+-)\{([^}]*)\})"), single(R"([a-z0-9.]+(-[a-z0-9.]*[a-z0-9])+|\d+b)");
+  const std::regex grouped(R"(((?:[a-z0-9.]+-)+)\{([^}]*)\})"), single(R"([a-z0-9.]+(-[a-z0-9.]*[a-z0-9])+|\d+b)");
   const auto each = [](const std::string& in, const std::regex& pattern, const auto& take) {
     for (std::sregex_iterator it(in.begin(), in.end(), pattern), end; it != end; ++it) take(*it);
   };

@@ -80,6 +80,8 @@ TEST(Qwen3Next, RefusesWhatWouldChangeTheMaths) {
   };
   refused({{"attention_bias", true}}, {"attention_bias"});
   refused({{"sliding_window", 128}}, {"sliding_window"});
+  for (const char* field : {"norm_topk_prob", "num_experts_per_tok", "linear_num_key_heads", "linear_conv_kernel_dim"})
+    refused({{field, nullptr}}, {field, "null"});
   refused({{"linear_num_value_heads", 3}}, {"linear_num_value_heads", "multiple"});
   refused({{"linear_key_head_dim", 24}}, {"linear_key_head_dim", "multiples of 16"});
   refused({{"layer_types", {"full_attention"}}}, {"layer_types", "4 layers"});

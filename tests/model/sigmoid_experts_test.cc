@@ -154,4 +154,17 @@ TEST(SigmoidExperts, RefusesByName) {
   refused_of("deepseek-v3", {{"scoring_func", "softmax"}}, {"scoring_func"});
 }
 
+// transformers takes null for false in two of these fields, and refuses it or fails in the others.
+TEST(SigmoidExperts, NullIsNotTheDefaultOfAFieldThatEntersTheMaths) {
+  for (const char* field : {"norm_topk_prob", "routed_scaling_factor", "n_shared_experts", "num_experts_per_tok",
+                            "n_routed_experts", "moe_intermediate_size", "n_group", "topk_group"}) {
+    for (const char* preset : {"glm4.5-air", "glm4.7-flash", "deepseek-v3"})
+      refused_of(preset, {{field, nullptr}}, {"config.json", field, "null"});
+  }
+  for (const char* field : {"rope_interleave", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
+    for (const char* preset : {"glm4.7-flash", "deepseek-v3"})
+      refused_of(preset, {{field, nullptr}}, {"config.json", field, "null"});
+  }
+}
+
 }  // namespace megatrain

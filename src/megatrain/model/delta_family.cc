@@ -44,6 +44,9 @@ int64_t read_head_width(const ConfigReader& r, const char* key) {
 }
 
 DeltaNetConfig read_delta_net(const ConfigReader& r, int64_t layers) {
+  for (const char* key : {"linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
+                          "linear_value_head_dim", "linear_conv_kernel_dim"})
+    r.refuse_null(key);
   constexpr int64_t kMostHeads = 1 << 13;
   DeltaNetConfig d{.key_heads = r.positive("linear_num_key_heads", 16, kMostHeads),
                    .value_heads = r.positive("linear_num_value_heads", 32, kMostHeads),

@@ -121,6 +121,7 @@ std::optional<std::vector<bool>> read_layer_types(const ConfigReader& r, int64_t
 }
 
 void must_be(const ConfigReader& r, const char* key, const json& supported, const std::string& architecture) {
+  if (supported == json(true)) r.boolean(key, true);  // null is not true
   if (r.has(key) && r.at(key) != supported) {
     fail_input(fmt::format("{}: '{}' is {}, but {} does not support it; it must be {}", r.where(), key,
                            r.at(key).dump(), architecture, supported.dump()));
@@ -163,6 +164,8 @@ void read_sizes(const ConfigReader& r, const AbsentSizes& absent, ModelConfig& c
 }
 
 void read_multipliers(const ConfigReader& r, ModelConfig& c) {
+  for (const char* key : {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"})
+    r.refuse_null(key);
   c.embedding_scale = r.positive_number("embedding_multiplier", 1);
   c.attention_scale = r.positive_number("attention_multiplier", 1);
   c.branch_scale = r.positive_number("residual_multiplier", 1);

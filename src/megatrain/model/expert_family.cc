@@ -122,6 +122,8 @@ std::vector<std::string> expert_fields(std::vector<std::string> more) {
 }
 
 void read_experts(const ConfigReader& r, const AbsentExperts& absent, ModelConfig& c) {
+  for (const char* key : {"num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size"})
+    r.refuse_null(key);
   ExpertsConfig& e = c.experts;
   e.count = read_count(r, absent.count);
   e.chosen = r.positive("num_experts_per_tok", absent.chosen);
@@ -144,6 +146,9 @@ std::vector<std::string> sigmoid_expert_fields(std::vector<std::string> more) {
 }
 
 void read_sigmoid_experts(const ConfigReader& r, const AbsentSigmoidExperts& absent, ModelConfig& c) {
+  for (const char* key : {"n_routed_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size",
+                          "n_shared_experts", "routed_scaling_factor", "n_group", "topk_group"})
+    r.refuse_null(key);
   ExpertsConfig& e = c.experts;
   e.count = r.positive("n_routed_experts", r.positive("num_local_experts", absent.count, kMaxExperts), kMaxExperts);
   if (r.positive("num_local_experts", e.count, kMaxExperts) != e.count)
@@ -160,7 +165,6 @@ void read_sigmoid_experts(const ConfigReader& r, const AbsentSigmoidExperts& abs
   must_be(r, "norm_topk_prob", true, c.architecture);
   // Its load is balanced by the bias of its choice; transformers has no loss for it.
   must_be(r, "output_router_logits", false, c.architecture);
-  for (const char* key : {"n_group", "topk_group"}) r.refuse_null(key);
   e.groups = r.positive("n_group", absent.groups);
   e.kept_groups = r.positive("topk_group", absent.kept_groups);
   const int64_t size = e.count % e.groups == 0 ? e.count / e.groups : 0;

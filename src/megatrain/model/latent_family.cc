@@ -38,6 +38,7 @@ std::vector<std::string> latent_fields(std::vector<std::string> more) {
 }
 
 void read_latent_sizes(const ConfigReader& r, const AbsentLatent& absent, ModelConfig& c) {
+  for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) r.refuse_null(key);
   LatentConfig& l = c.latent;
   l.kv_rank = r.positive("kv_lora_rank", absent.kv_rank, kMaxWidth);
   const bool whole_queries = r.object().contains("q_lora_rank") && !r.has("q_lora_rank");

@@ -26,7 +26,7 @@ double yarn_attention_factor(const ConfigReader& rope, double factor) {
 // Parses one of the two objects; `theta` is used if it has no rope_theta.
 RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double theta, int64_t max_position) {
   RopeConfig rope;
-  r.refuse_null("rope_theta");
+  for (const char* key : {"rope_theta", "rope_type"}) r.refuse_null(key);
   rope.theta = r.positive_number("rope_theta", theta);
   if (r.number("partial_rotary_factor", 1.0) != 1.0)
     fail_input(fmt::format("{}: 'partial_rotary_factor' is {}; megatrain supports only 1.0 here", r.where(),
@@ -177,7 +177,9 @@ RopeConfig parse_growing_rope(const ConfigReader& model, json parameters, const 
   if (beta < 0) fail_input(fmt::format("{}: '{}' is {}; it must be a number of at least 0", r.where(), kBeta, beta));
   for (const char* key : {kBeta, "max_position_embeddings"}) parameters.erase(key);  // the latter is not read
   json object = {{"rope_parameters", parameters}};
-  if (model.has("rope_theta")) object["rope_theta"] = model.at("rope_theta");
+  for (const char* key : {"rope_theta", kOriginal}) {  // must be those of rope_parameters
+    if (model.has(key)) object[key] = model.at(key);
+  }
   RopeConfig rope = parse_rope(ConfigReader(object, model.where()), c.max_position);
   rope.query_growth = beta;
   rope.original_max_position = original;

@@ -57,11 +57,11 @@ json modules_in_whole(const std::set<std::string>& modules, const TextNames& nam
   return all;
 }
 
-// A regular expression for the ends of modules' names in the text part alone.
+// A regular expression for the ends of modules' names in the text part alone. Some modules lie directly in it.
 std::string modules_pattern(const json& ends) {
   std::vector<std::string> texts;
   for (const json& end : ends) texts.push_back(end);
-  return fmt::format("model\\.language_model\\..*\\.({})", fmt::join(texts, "|"));
+  return fmt::format("model\\.language_model\\.(.*\\.)?({})", fmt::join(texts, "|"));
 }
 
 json targets_json(const AdapterRules& rules, const std::vector<const LayerLayout*>& layouts, const TextNames& names) {

@@ -112,6 +112,7 @@ RopeConfig read_gemma4_rope(const ConfigReader& r, const char* kind, const json&
     parameters = all.at(kind);
   }
   const ConfigReader own(parameters, fmt::format("{}: rope_parameters.{}", r.where(), kind));
+  for (const char* key : {"rope_type", "rope_theta", "partial_rotary_factor"}) own.refuse_null(key);
   if (own.string("rope_type", "default") != "proportional") {
     const json model = {{"rope_parameters", parameters}};
     return parse_rope(ConfigReader(model, own.where()), max_position);

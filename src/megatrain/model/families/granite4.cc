@@ -22,6 +22,10 @@ void read_granite4_mamba(const ConfigReader& r, ModelConfig& c) {
   const std::optional<std::vector<bool>> layers = read_mamba_layers(r, "layer_types", c.layers);
   std::vector<bool> mamba = layers.value_or(std::vector<bool>(static_cast<size_t>(c.layers), true));
   if (std::ranges::count(mamba, true) == 0) return;
+  for (const char* key : {"mamba_expand", "mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head",
+                          "mamba_d_conv", "mamba_chunk_size"})
+    r.refuse_null(key);
+  r.positive("mamba_chunk_size", 256);  // decides the order of sums, which is ours
   const int64_t width = r.positive("mamba_expand", 2, 64) * c.hidden;
   Mamba2Config& m = c.mamba2;
   m.heads = r.positive("mamba_n_heads", 128);
@@ -163,7 +167,7 @@ Family granite4_family() {
                      "mamba_d_head",
                      "mamba_d_conv",
                      "mamba_expand",
-                     "mamba_chunk_size",  // decides the order of sums, which is ours
+                     "mamba_chunk_size",
                      "mamba_conv_bias",
                      "mamba_proj_bias",
                      "time_step_limit"},
