@@ -218,6 +218,20 @@ TEST(Grammar, AHostileSchemaIsRefusedAndNotFollowedForever) {
   for (int i = 0; i < 3; ++i) wide = {{"type", "array"}, {"items", wide}, {"maxItems", 10'000}, {"minItems", 9'999}};
   EXPECT_THROW(schema_grammar({{"type", "object"}, {"properties", {{"a", wide}, {"b", wide}, {"c", wide}}}}), Error);
 
+  Json chain = {{"$ref", "#/$defs/0"}, {"$defs", Json::object()}};
+  const auto add_links = [&](int from, int to) {
+    for (int i = from; i < to; ++i)
+      chain["$defs"][std::to_string(i)] = {{"type", "array"},
+                                           {"items", {{"$ref", "#/$defs/" + std::to_string(i + 1)}}}};
+    chain["$defs"][std::to_string(to)] = {{"type", "null"}};
+  };
+  add_links(0, 40);
+  EXPECT_NO_THROW(schema_grammar(chain));
+  add_links(40, 900);
+  EXPECT_THROW(schema_grammar(chain), Error);
+  add_links(900, 1500);
+  EXPECT_THROW(schema_grammar(chain), Error);
+
   // Choices within choices that all begin alike: as many places at once as their product.
   Json twice = {{"$ref", "#/$defs/20"}, {"$defs", {{"0", {{"type", "string"}}}}}};
   for (int i = 0; i < 20; ++i) {

@@ -33,7 +33,7 @@ void GrammarStates::enter(int32_t begin, int32_t begin_calls) {
     // what could not end within the depth is not begun
     if (depth_of(place.calls) + grammar_.depth[static_cast<size_t>(place.step)] > Grammar::kMostDepth) continue;
     if (!seen_.try_emplace(place, true).second) continue;
-    if (seen_.size() > 4 * kMostPlaces || made_.places.size() > kMostPlaces)
+    if (++work_ > kMostWork || seen_.size() > 4 * kMostPlaces || made_.places.size() > kMostPlaces)
       fail_input("the schema is too ambiguous: too many of its choices begin alike; use fewer choices in anyOf");
     const GrammarStep& step = grammar_.steps[static_cast<size_t>(place.step)];
     switch (step.kind) {
@@ -67,6 +67,7 @@ int32_t GrammarStates::number_of(State state) {
     fail_input("the schema is too large to be followed; use fewer choices, or smaller maxLength and maxItems");
   }
   state.next.fill(kUnknown);
+  places_ += state.places.size();
   states_.push_back(std::move(state));
   return at->second;
 }
@@ -88,6 +89,7 @@ int32_t GrammarStates::forget_others(int32_t state) {
   State kept = std::move(states_[static_cast<size_t>(state)]);
   states_.clear();
   numbers_.clear();
+  places_ = 0;
   // Calls stay numbered while the kept state uses them; those of a long answer are as few as its depth.
   const std::vector<Calls> old = std::exchange(calls_, {});
   known_calls_.clear();

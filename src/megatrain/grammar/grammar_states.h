@@ -16,8 +16,11 @@ class GrammarStates {
  public:
   static constexpr int32_t kDead = -1;  // no continuation
   // More places at once than this: the grammar is too ambiguous. More states: it is too large.
-  static constexpr size_t kMostPlaces = 4096;
+  static constexpr size_t kMostPlaces = 1024;
   static constexpr size_t kMostStates = 16'384;
+
+  // Steps of the grammar that may be looked at between two calls of allow_work(): a bound on time and memory.
+  static constexpr int64_t kMostWork = 2'000'000;
 
   explicit GrammarStates(Grammar grammar);
 
@@ -30,7 +33,10 @@ class GrammarStates {
   bool accepts(int32_t state) const { return states_[static_cast<size_t>(state)].accepts; }  // may end here
   bool continues(int32_t state) const { return !states_[static_cast<size_t>(state)].places.empty(); }
 
+  void allow_work() { work_ = 0; }
+
   size_t count() const { return states_.size(); }
+  size_t places() const { return places_; }  // of all states
   // Forgets all states but this one, which gets the number that is returned.
   int32_t forget_others(int32_t state);
 
@@ -65,6 +71,8 @@ class GrammarStates {
   std::vector<Calls> calls_;
   std::map<std::pair<int32_t, int32_t>, int32_t> known_calls_;
   int32_t first_ = 0;
+  size_t places_ = 0;
+  int64_t work_ = 0;
 
   // while a state is made
   State made_;

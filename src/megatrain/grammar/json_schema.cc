@@ -18,6 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostCount = 10'000;  // of minItems, maxLength, …
+constexpr int kMostLevels = 256;        // of schemas in schemas, those behind $ref included
+constexpr size_t kMostNames = 1000;     // of an object that $ref goes through: lookup is linear
 
 // They say nothing about which values are valid.
 constexpr std::string_view kAnnotations[] = {"title",    "description", "default",    "examples",
@@ -97,7 +99,10 @@ class SchemaReader {
     const auto [known, fresh] = rules_.try_emplace(&schema, -1);
     if (!fresh) return known->second;
     const int32_t rule = known->second = builder_.new_rule();
+    if (++level_ > kMostLevels)
+      refuse(where, fmt::format("the schema nests more than {} levels, those behind $ref included", kMostLevels));
     builder_.set_rule(rule, read_schema(schema, where));
+    --level_;
     return rule;
   }
   int32_t call(const Json& schema, const std::string& where) {
@@ -140,6 +145,7 @@ class SchemaReader {
         const bool escape = path[i] == '~' && i + 1 < end && (path[i + 1] == '0' || path[i + 1] == '1');
         key += escape ? (path[++i] == '0' ? '~' : '/') : path[i];
       }
+      if (at->size() > kMostNames) refuse(where, fmt::format("$ref goes through more than {} entries", kMostNames));
       if (path[begin] != '/' || !at->is_object() || !at->contains(key))
         refuse(where, fmt::format("$ref is {}, which the schema does not have", printable(path)));
       at = &at->at(key);
@@ -279,6 +285,7 @@ class SchemaReader {
   JsonGrammar& json_;
   const Json& root_;
   std::map<const Json*, int32_t> rules_;
+  int level_ = 0;
 };
 
 // Anything that does not contain `mark`, then `next` behind a first `mark`, or the end.

@@ -11,7 +11,7 @@ TokenRules::TokenRules(Grammar grammar, std::shared_ptr<const TokenTrie> trie, s
     : states_(std::move(grammar)), trie_(std::move(trie)), end_ids_(std::move(end_ids)) {}
 
 int32_t TokenRules::make_room(int32_t state) {
-  if (states_.count() <= kStatesToKeep) return state;
+  if (states_.count() <= kStatesToKeep && states_.places() <= kPlacesToKeep) return state;
   ++generation_;
   masks_.clear();
   return states_.forget_others(state);
@@ -20,6 +20,7 @@ int32_t TokenRules::make_room(int32_t state) {
 const TokenSet& TokenRules::mask(int32_t state) {
   if (const auto known = masks_.find(state); known != masks_.end()) return known->second;
   if (masks_.size() >= kMostMasks) masks_.clear();
+  states_.allow_work();
   TokenSet set(trie_->vocabulary());
   const std::vector<TokenTrie::Node>& nodes = trie_->nodes();
   std::vector<int32_t> path = {state};  // by depth: the state behind the node
@@ -49,7 +50,8 @@ void GrammarConstraint::find_state() {
   if (generation_ == rules_->generation_) return;
   state_ = rules_->states_.first();
   for (const char byte : text_) {
-    if (rules_->states_.count() > TokenRules::kStatesToKeep) state_ = rules_->make_room(state_);
+    state_ = rules_->make_room(state_);
+    rules_->states_.allow_work();
     state_ = rules_->states_.step(state_, static_cast<uint8_t>(byte));
     ensure(state_ != GrammarStates::kDead, "an answer's text is of its grammar");
   }
@@ -65,6 +67,7 @@ const TokenSet& GrammarConstraint::allowed() {
 
 void GrammarConstraint::accept(int32_t id) {
   find_state();
+  rules_->states_.allow_work();
   for (const char byte : rules_->trie_->text_of(id)) {
     state_ = rules_->states_.step(state_, static_cast<uint8_t>(byte));
     ensure(state_ != GrammarStates::kDead, "an accepted token was allowed");

@@ -22,7 +22,7 @@ class TokenRules {
  private:
   friend class GrammarConstraint;
   static constexpr size_t kMostMasks = 256;
-  static constexpr size_t kStatesToKeep = 4096;  // between two tokens
+  static constexpr size_t kStatesToKeep = 4096, kPlacesToKeep = 1 << 20;  // between two tokens
 
   // What may come after a state. Throws Error(bad_input) like GrammarStates::step(), and if nothing may.
   const TokenSet& mask(int32_t state);
