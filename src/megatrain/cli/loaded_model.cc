@@ -248,7 +248,7 @@ Generator& LoadedModel::generator_for(const std::vector<Prompt>& prompts) {
 }
 
 Generator& LoadedModel::generator_with(std::optional<int64_t> context, std::optional<int64_t> sequences,
-                                       int64_t default_sequences) {
+                                       int64_t default_sequences, int64_t logits_bytes) {
   constexpr int64_t kLeastContext = 256;
   if (context && (*context < 2 || *context > config_.max_position))
     fail_config(fmt::format("--context is {}; expected 2 to {}, the model's own", *context, config_.max_position));
@@ -256,7 +256,8 @@ Generator& LoadedModel::generator_with(std::optional<int64_t> context, std::opti
   GeneratorOptions options{.max_context = context.value_or(std::min(config_.max_position, kDefaultContext)),
                            .max_batch = sequences.value_or(default_sequences),
                            .memory_bytes = device_memory(),
-                           .adapter = adapters()};
+                           .adapter = adapters(),
+                           .logits_bytes = logits_bytes};
   for (const Choice& choice : choices_) options.choices.push_back({.rules = choice.rules, .records = &choice.records});
   while (!sequences && options.max_batch > 1 && !fits(options)) options.max_batch /= 2;
   while (!context && options.max_context >= 2 * kLeastContext && !fits(options)) options.max_context /= 2;

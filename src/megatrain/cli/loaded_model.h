@@ -49,10 +49,10 @@ class LoadedModel {
 
   // The same for prompts that are not known yet. Given values are used as they are: throws Error(bad_config) for a
   // context beyond the model's, and Error(cannot_fit). Defaults are kDefaultContext tokens and `default_sequences`,
-  // reduced if they do not fit.
+  // reduced if they do not fit. `logits_bytes` as in GeneratorOptions.
   static constexpr int64_t kDefaultContext = 8192;
-  Generator& generator_with(std::optional<int64_t> context, std::optional<int64_t> sequences,
-                            int64_t default_sequences);
+  Generator& generator_with(std::optional<int64_t> context, std::optional<int64_t> sequences, int64_t default_sequences,
+                            int64_t logits_bytes = 0);
 
  private:
   void check(const Prompt& prompt, const std::string& where) const;

@@ -29,6 +29,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kDefaultSequences = 8;
 constexpr int64_t kMostSequences = 256;
 constexpr int64_t kMostBodyBytes = 8 << 20;
+constexpr int64_t kLogitsBytes = 64 << 20;  // for the log-probabilities of prompts
 
 // The name clients use for the model: Org/Name unchanged, a directory's last component, the run's name for RUN/model.
 std::string name_of(const std::string& given) {
@@ -106,6 +107,18 @@ HttpOptions read_http(const Arguments& arguments) {
   return options;
 }
 
+ApiOptions read_api(const Arguments& arguments) {
+  constexpr int64_t kMostWait_s = 86400;
+  ApiOptions options;
+  if (const auto file = arguments.option("--api-key-file")) options.keys = ApiKeys::read(*file);
+  if (const auto wait = arguments.integer("--max-wait")) {
+    if (*wait < 1 || *wait > kMostWait_s)
+      fail_config(fmt::format("--max-wait is {}; expected 1 to {} seconds", *wait, kMostWait_s));
+    options.most_wait_s = static_cast<double>(*wait);
+  }
+  return options;
+}
+
 // Runs the engine on its own thread and stops it on destruction.
 class EngineThread {
  public:
@@ -126,6 +139,7 @@ int verb_serve(const Arguments& arguments) {
   const std::string& given = arguments.one("MODEL or RUN");
   const std::optional<int64_t> sequences = read_sequences(arguments), context = arguments.integer("--context");
   const HttpOptions http = read_http(arguments);
+  const ApiOptions api = read_api(arguments);
   const std::string name = arguments.option("--name").value_or(name_of(given));
   if (name.empty()) fail_config("--name is empty; expected the name by which clients ask for the model");
 
@@ -142,15 +156,18 @@ int verb_serve(const Arguments& arguments) {
   problems.fail_if_any();
   std::unique_ptr<AnswerEngine> made;  // outlives the server, whose replies notify it when a client leaves
   HttpServer server(http);             // before loading weights, so that a port in use is reported at once
-  made = std::make_unique<AnswerEngine>(model.generator_with(context, sequences, kDefaultSequences));
+  made = std::make_unique<AnswerEngine>(model.generator_with(context, sequences, kDefaultSequences, kLogitsBytes));
   AnswerEngine& engine = *made;
   RequestPool requests;  // ends before the server, which it sends replies to
-  serve_api(server, requests, {.engine = engine, .list = models});
+  serve_api(server, requests, {.engine = engine, .list = models}, api);
 
   const std::string url = server.url() + "/v1";
-  if (!server.on_loopback())
+  if (!server.on_loopback() && api.keys.any())
+    log_warn("--host is not loopback, and there is no TLS: anyone on the way can read the API key and every text");
+  if (!server.on_loopback() && !api.keys.any())
     log_warn(
-        "--host is not loopback: anyone who can reach this machine can use the model; there is no password and no TLS");
+        "--host is not loopback: anyone who can reach this machine can use the model; there is no password and no TLS "
+        "(--api-key-file asks for a key)");
   for (const NamedAdapter& adapter : adapters)
     log_info(fmt::format("\"{}\" is the adapter {}", adapter.name, adapter.directory));
   log_info(fmt::format("serving \"{}\" at {}: {} answers at once, {} tokens of context each{}; ctrl-C ends it", name,
@@ -160,8 +177,13 @@ int verb_serve(const Arguments& arguments) {
                                                     "/v1/completions"));
   const SignalWatch signals(false);
   const Work work("the requests at hand", {.ends_at_stop = true, .then = "the server stops"});
-  nlohmann::ordered_json about = {
-      {"url", url}, {"model", name}, {"context", engine.context()}, {"max_sequences", engine.sequences()}};
+  nlohmann::ordered_json about = {{"url", url},
+                                  {"page", server.url() + "/"},
+                                  {"model", name},
+                                  {"context", engine.context()},
+                                  {"max_sequences", engine.sequences()},
+                                  {"max_wait_s", api.most_wait_s},
+                                  {"api_key", api.keys.any()}};
   for (const NamedAdapter& adapter : adapters) about["adapters"].push_back(adapter.name);
   const std::string started = arguments.json() ? json_text(about) : url;
   print_result(started + "\n", "address");
