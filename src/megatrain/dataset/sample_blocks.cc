@@ -132,6 +132,7 @@ bool SampleBlocks::next(SampleBlock& block) {
       case Phase::rows: read_rows(block); break;
     }
   }
+  if (source_ != nullptr) place_.stored_bytes = source_->stored_bytes(place_.offset);
   block.after = place_;
   return !block.samples.empty() || place_.file < static_cast<int64_t>(files_.size());
 }
