@@ -468,7 +468,8 @@ TEST(Config, AMistakeInADatasetIsNamedWithItsEntryKeyAndValue) {
   };
   const std::string begin = "c.yaml:3: data.train: entry 2 (b.jsonl): ";
   EXPECT_EQ(said("mots: 5"), begin + "unknown key 'mots'; did you mean 'most'?");
-  EXPECT_EQ(said("file: x"), begin + "unknown key 'file', expected path, format, weight, most, columns.* or tags.*");
+  EXPECT_EQ(said("file: x"),
+            begin + "unknown key 'file', expected path, format, weight, most, subset, split, columns.* or tags.*");
   EXPECT_EQ(said("most: 0").find(begin + "most is '0', expected a whole number of samples from 1"), 0u);
   EXPECT_EQ(said("most: 150%").find(begin + "most is '150%', expected"), 0u);
   EXPECT_EQ(said("weight: 0").find(begin + "weight is '0', expected a number above 0"), 0u);

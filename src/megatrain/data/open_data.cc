@@ -31,7 +31,8 @@
 namespace megatrain {
 namespace {
 
-constexpr uint64_t kSplit = 0x73706c6974;  // purpose of random numbers
+constexpr std::string_view kAutoEvaluation = "auto";  // as data.eval
+constexpr uint64_t kSplit = 0x73706c6974;             // purpose of random numbers
 
 Dataset dataset_of(const DatasetChoice& choice, Dataset dataset, const KeyNames& names) {
   if (choice.format != "auto") dataset.form = dataset_form(choice.format);
@@ -49,17 +50,51 @@ Dataset dataset_of(const DatasetChoice& choice, Dataset dataset, const KeyNames&
       {"tags.system", &columns.system_tag},     {"tags.observation", &columns.observation_tag},
       {"tags.function", &columns.function_tag},
   };
-  for (const auto& [name, value] : choice.options) *fields.at(name) = value;
+  for (const auto& [name, value] : choice.options) {
+    if (name != "subset" && name != "split") *fields.at(name) = value;
+  }
   if (columns.named_in == DatasetColumns().named_in) columns.named_in = names("columns");
   return dataset;
 }
 
+DatasetPart part_of(const DatasetChoice& choice) {
+  const auto option = [&](const char* name) {
+    const auto found = choice.options.find(name);
+    return found == choice.options.end() ? "" : found->second;
+  };
+  return {.subset = option("subset"), .split = option("split")};
+}
+
+// data.eval: auto. The held-out splits of the datasets that are trained on.
+std::vector<Dataset> held_out_datasets(const TrainConfig& config) {
+  std::vector<Dataset> all;
+  std::vector<std::string> names;
+  for (DatasetChoice choice : config.data.train) {
+    names.push_back(choice.path);
+    if (is_dataset_list(choice.path)) continue;
+    auto dataset = open_held_out(choice.path, config.data.info, part_of(choice).subset);
+    if (!dataset) continue;
+    choice.weight = 1;
+    choice.most = choice.most_percent = 0;
+    all.push_back(dataset_of(choice, std::move(*dataset), config.names));
+  }
+  if (all.empty())
+    fail_input(
+        fmt::format("{} is auto, but {} has no validation or test split (a folder, or a name of the hub, with "
+                    "files or folders of such names); give files to evaluate on, or hold out a part with {}.",
+                    config.names("data.eval"), some_of(names), config.names("data.eval_split")));
+  return all;
+}
+
 // Opens datasets one by one, or those of a list.
 std::vector<Dataset> datasets_of(const std::vector<DatasetChoice>& choices, DatasetUse use, const TrainConfig& config) {
+  if (use == DatasetUse::evaluate && choices.size() == 1 && choices.front().path == kAutoEvaluation)
+    return held_out_datasets(config);
   std::vector<Dataset> all;
   for (const DatasetChoice& choice : choices) {
     if (!is_dataset_list(choice.path)) {
-      all.push_back(dataset_of(choice, open_dataset(choice.path, config.data.info, use), config.names));
+      all.push_back(
+          dataset_of(choice, open_dataset(choice.path, config.data.info, use, part_of(choice)), config.names));
       continue;
     }
     for (Dataset& dataset : open_dataset_list(choice.path, use))

@@ -57,27 +57,27 @@ std::vector<std::string> names_in(const fs::path& directory) {
 }
 
 // The snapshot that refs/main names, or the only one that exists.
-fs::path snapshot_of(const fs::path& folder, const std::string& name, ModelParts needed) {
+// `what` it is and `how` to get it: for messages.
+fs::path snapshot_of(const fs::path& folder, const std::string& name, const char* what, const std::string& how) {
   constexpr int64_t kMaxReferenceBytes = 4096;
   const fs::path reference = folder / "refs" / "main";
   if (is_there(reference)) {
     std::string commit = read_text_file(reference.string(), kMaxReferenceBytes);
     commit.erase(commit.find_last_not_of(" \r\n\t") + 1);
     if (commit.empty() || commit.find('/') != std::string::npos || commit.front() == '.') {
-      fail_input(fmt::format("{} holds {}, expected the name of a commit; {}", reference.string(), printable(commit),
-                             commands(name, needed)));
+      fail_input(
+          fmt::format("{} holds {}, expected the name of a commit; {}", reference.string(), printable(commit), how));
     }
     const fs::path snapshot = folder / "snapshots" / commit;
     if (is_folder(snapshot)) return snapshot;
     fail_input(fmt::format("{} names commit {}, but the cache has no snapshot of it ({} does not exist); {}",
-                           reference.string(), commit, snapshot.string(), commands(name, needed)));
+                           reference.string(), commit, snapshot.string(), how));
   }
   const std::vector<std::string> snapshots = names_in(folder / "snapshots");
   if (snapshots.size() == 1) return folder / "snapshots" / snapshots.front();
-  if (snapshots.empty())
-    fail_input(fmt::format("{} has no snapshot of {}; {}", folder.string(), name, commands(name, needed)));
+  if (snapshots.empty()) fail_input(fmt::format("{} has no snapshot of {}; {}", folder.string(), name, how));
   fail_input(fmt::format("{} has no refs/main and {} snapshots ({}); give the directory of one of them as the {}",
-                         folder.string(), snapshots.size(), fmt::join(snapshots, ", "), what(needed)));
+                         folder.string(), snapshots.size(), fmt::join(snapshots, ", "), what));
 }
 
 std::vector<std::string> missing_files(const fs::path& snapshot, ModelParts needed) {
@@ -136,7 +136,7 @@ std::string find(const std::string& path, ModelParts needed, bool or_adapter) {
                            path, needed == ModelParts::adapter ? "an" : "a", what(needed), folder.string(),
                            commands(path, needed)));
   }
-  const fs::path snapshot = snapshot_of(folder, path, needed);
+  const fs::path snapshot = snapshot_of(folder, path, what(needed), commands(path, needed));
   if (or_adapter && is_adapter_directory(snapshot.string())) needed = ModelParts::adapter;
   check(snapshot.string());
   const std::vector<std::string> missing = missing_files(snapshot, needed);
@@ -159,6 +159,31 @@ std::string find(const std::string& path, ModelParts needed, bool or_adapter) {
 }
 
 }  // namespace
+
+std::string find_hub_dataset(const std::string& name) {
+  const size_t slash = name.find('/');
+  const std::string own = name.substr(slash + 1);
+  const std::string how = fmt::format(
+      "download it with 'hf download {0} --repo-type dataset', or with 'hf download {0} --repo-type dataset "
+      "--local-dir "
+      "data/{1}' and give data/{1}",
+      name, own);
+  const fs::path folder = fs::path(hub_cache_directory()) / fmt::format("datasets--{}--{}", name.substr(0, slash), own);
+  if (!is_folder(folder)) {
+    fail_input(
+        fmt::format("{}: no such file or folder, and no dataset in the Hugging Face cache ({} does not exist); {}.",
+                    name, folder.string(), how));
+  }
+  const fs::path snapshot = snapshot_of(folder, name, "dataset", how);
+  const std::vector<std::string> blobs = names_in(folder / "blobs");
+  if (std::any_of(blobs.begin(), blobs.end(), [](const std::string& blob) { return blob.ends_with(".incomplete"); })) {
+    fail_input(
+        fmt::format("the download of {} is incomplete: some of its files are half downloaded (*.incomplete in {}); "
+                    "{}.",
+                    name, (folder / "blobs").string(), how));
+  }
+  return snapshot.string();
+}
 
 std::string find_model(const std::string& path, ModelParts needed) { return find(path, needed, false); }
 

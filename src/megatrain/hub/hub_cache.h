@@ -1,4 +1,4 @@
-// Finds models by their Hugging Face hub name in the cache where its own tools put downloads.
+// Finds models and datasets by their Hugging Face hub name in the cache where its own tools put downloads.
 //
 //   CACHE/models--Org--Name/refs/main            holds a commit
 //   CACHE/models--Org--Name/snapshots/COMMIT/    the model directory: links into ../../blobs
@@ -23,6 +23,10 @@ enum class ModelParts { config, weights, adapter };
 // Error(bad_input) when the cache lacks the model or some of the `needed` parts; the message has the command that
 // downloads it.
 std::string find_model(const std::string& path, ModelParts needed);
+
+// The snapshot of a dataset in the cache (datasets--Org--Name, otherwise as for models). Error(bad_input), with the
+// command that downloads it, if there is none.
+std::string find_hub_dataset(const std::string& name);
 
 // The same for a caller that takes adapters as well as models.
 std::string find_model_or_adapter(const std::string& path, ModelParts needed);
