@@ -17,7 +17,7 @@ namespace megatrain {
 namespace {
 
 constexpr const char* kWritten = "TensorBoard files and metrics.jsonl are always written";
-constexpr const char* kNames = "run_dir names the run";
+constexpr const char* kRunDirNames = "run_dir names the run";
 
 // A tracker that runs are followed for, with Axolotl's keys.
 struct Tracker {
@@ -88,7 +88,7 @@ void hf_trackers(ForeignReader& reader) {
     if (value && named)
       reader.add(theirs, "", ours, value->text);
     else
-      reader.idle(theirs, kNames);
+      reader.idle(theirs, kRunDirNames);
   }
 }
 
@@ -107,7 +107,7 @@ void axolotl_trackers(ForeignReader& reader) {
   }
   if (names.empty()) return hf_trackers(reader);
   reader.idle("report_to", kWritten);
-  for (const char* name : {"run_name", "project"}) reader.idle(name, kNames);
+  for (const char* name : {"run_name", "project"}) reader.idle(name, kRunDirNames);
   reader.add(first, "", "track.to", fmt::format("{}", fmt::join(names, ",")));
   if (project) reader.add(project, "", "track.project", reader.find(project)->text);
   if (run_name) reader.add(run_name, "", "track.name", reader.find(run_name)->text);
