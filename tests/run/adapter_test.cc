@@ -73,6 +73,27 @@ TEST_F(AdapterRun, WritesAPeftDirectoryAndLeavesTheBaseAsItWas) {
   expect_error(ExitCode::bad_config, {"--dtype"}, [&] { export_run(c.run_dir, directory_ / "other", DType::bf16); });
 }
 
+// Paths of a configuration are relative to the folder where the run was started.
+TEST_F(AdapterRun, ExportedFromAnotherFolderNamesItsBaseByAnAbsolutePath) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(directory_.path());
+  TrainConfig c = config("run");
+  c.run_dir = "runs/a";
+  c.model.path = "base";
+  c.checkpoint.every = 2;
+  run_training(c, {});
+  std::filesystem::current_path(before);
+  const std::string run = directory_ / "runs/a";
+  for (const bool finished : {true, false}) {
+    const std::string out = directory_ / (finished ? "out" : "out-of-stopped");
+    export_run(run, out, {});
+    EXPECT_TRUE(std::filesystem::equivalent(read_adapter_file(out).base, base_)) << read_adapter_file(out).base;
+    EXPECT_TRUE(std::filesystem::path(read_adapter_file(out).base).is_absolute());
+    std::filesystem::remove_all(run + "/model");
+    std::filesystem::remove(run + "/hash.json");
+  }
+}
+
 TEST_F(AdapterRun, StoppedAfterAnyStepAndResumedItEndsTheSame) {
   const TrainConfig straight = config("straight");
   const std::string expected = run_training(straight, {}).state_hash;

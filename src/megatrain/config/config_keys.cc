@@ -370,12 +370,29 @@ std::vector<ConfigKey> directory_keys() {
   };
 }
 
+std::vector<ConfigKey> watch_keys() {
+  return {
+      choice_key("guard", "on_divergence", {"warn", "stop"},
+                 "What follows when the training loss diverges: a warning, or the end of the run with exit code 6.",
+                 MEGATRAIN_FIELD(guard)),
+      choices_key("track.to", "report_to trackers loggers", {"wandb", "mlflow", "trackio", "tensorboard"},
+                  "Programs that show the run: train prints the command that sends it there, while it runs or "
+                  "afterwards.",
+                  MEGATRAIN_FIELD(track.to)),
+      text_key("track.project", "wandb_project mlflow_experiment_name project",
+               "The project of the run there, in MLflow the experiment. Default: megatrain.",
+               MEGATRAIN_FIELD(track.project)),
+      text_key("track.name", "run_name wandb_name", "The run's name there. Default: the last part of run_dir.",
+               MEGATRAIN_FIELD(track.name)),
+  };
+}
+
 // The order of the help text and of config.resolved.yaml.
 std::vector<ConfigKey> make_keys() {
   std::vector<ConfigKey> keys;
   for (const auto group :
        {model_keys, compute_keys, data_keys, step_keys, chunk_keys, freeze_keys, adapter_keys, optim_keys, moe_keys,
-        eval_keys, sample_keys, state_keys, memory_keys, plan_keys, dump_keys, directory_keys}) {
+        eval_keys, sample_keys, state_keys, memory_keys, plan_keys, dump_keys, directory_keys, watch_keys}) {
     for (ConfigKey& key : group()) keys.push_back(std::move(key));
   }
   return keys;

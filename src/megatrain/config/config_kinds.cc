@@ -119,6 +119,13 @@ ConfigKey path_key(const char* name, const char* other_names, const char* help, 
               }};
 }
 
+ConfigKey text_key(const char* name, const char* other_names, const char* help, ConfigField<std::string> field) {
+  ConfigKey key = path_key(name, other_names, help, field);
+  key.accepts = "a text";
+  key.path = false;
+  return key;
+}
+
 ConfigKey choice_key(const char* name, const char* other_names, std::vector<std::string> choices, const char* help,
                      ConfigField<std::string> field) {
   return {.name = name,
@@ -296,6 +303,21 @@ ConfigKey patterns_key(const char* name, const char* other_names, const char* he
                 const std::vector<std::string>& patterns = value_of(field, config);
                 return patterns.empty() ? "none" : quoted(fmt::format("{}", fmt::join(patterns, ",")));
               }};
+}
+
+ConfigKey choices_key(const char* name, const char* other_names, std::vector<std::string> choices, const char* help,
+                      ConfigField<std::vector<std::string>> field) {
+  ConfigKey key = patterns_key(name, other_names, help, field);
+  key.accepts = fmt::format("none or some of {}", fmt::join(choices, ", "));
+  key.read = [read = key.read, field, choices = std::move(choices)](TrainConfig& config, const ConfigText& value) {
+    if (!read(config, value)) return false;
+    const std::vector<std::string>& given = field(config);
+    return std::all_of(given.begin(), given.end(), [&](const std::string& each) {
+      return std::find(choices.begin(), choices.end(), each) != choices.end() &&
+             std::count(given.begin(), given.end(), each) == 1;
+    });
+  };
+  return key;
 }
 
 ConfigKey texts_key(const char* name, const char* other_names, const char* help,

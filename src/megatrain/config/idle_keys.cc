@@ -104,6 +104,14 @@ std::string loaded_adapter(const TrainConfig& c) {
   return c.model.adapter.empty() ? "" : "the adapters begin with the values in model.adapter; leave it out";
 }
 
+// TensorBoard reads the run's own files.
+std::string no_tracker(const TrainConfig& c) {
+  const std::vector<std::string>& to = c.track.to;
+  return to.empty() || (to.size() == 1 && to[0] == "tensorboard")
+             ? "it names the run in wandb, mlflow or trackio, and track.to has none of them; give one there"
+             : "";
+}
+
 constexpr IdleRule kRules[] = {
     {"data.shuffle", file_order, "data.tokens", "false", true},
     {"data.packing", tokenised, "data.tokens"},
@@ -138,6 +146,8 @@ constexpr IdleRule kRules[] = {
     {"sample.prompts", no_samples, "sample.every"},
     {"sample.max_tokens", no_samples, "sample.every"},
     {"dump.steps", no_dumps, "dump.state", "none"},
+    {"track.project", no_tracker, "track.to"},
+    {"track.name", no_tracker, "track.to"},
     {"trace", no_such_step, "steps", "none"},
 };
 

@@ -12,6 +12,7 @@
 #include "megatrain/foreign/deepspeed.h"
 #include "megatrain/foreign/hf_trainer.h"
 #include "megatrain/foreign/sentences.h"
+#include "megatrain/foreign/trackers.h"
 
 namespace megatrain {
 namespace {
@@ -419,7 +420,7 @@ void axolotl_rules(ForeignReader& r) {
   for (void (*each)(ForeignReader&) :
        {datasets, axolotl_packing, axolotl_masks, axolotl_batch, axolotl_length, schedule, axolotl_warmup,
         axolotl_precision, hf_fp8, axolotl_adapter, axolotl_trained, axolotl_saves, axolotl_evaluations, tokenizer,
-        plugins, axolotl_resume, warnings})
+        plugins, axolotl_resume, axolotl_trackers, warnings})
     r.attempt([&] { each(r); });
   for (const char* name : {"model_config", "overrides_of_model_config"}) r.attempt([&] { model_overrides(r, name); });
   r.attempt([&] { hf_replicas(r, {"dp_shard_size", "dp_replicate_size", "expert_parallel_size", "ray_num_workers"}); });

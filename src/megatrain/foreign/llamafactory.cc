@@ -272,8 +272,11 @@ const ForeignTrainer& llamafactory() {
                 "evaluation_strategy",
                 "eval_steps",
                 "logging_steps",
-                "resume_from_checkpoint"},
-      .lists = {"dataset", "eval_dataset", "lora_target", "additional_target", "adapter_name_or_path"},
+                "resume_from_checkpoint",
+                "report_to",
+                "run_name",
+                "project"},
+      .lists = {"dataset", "eval_dataset", "lora_target", "additional_target", "adapter_name_or_path", "report_to"},
       .nested = {"lr_scheduler_kwargs"},
       .refuse = refuse_more,
       .rules = llamafactory_rules};

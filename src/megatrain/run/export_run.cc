@@ -50,9 +50,9 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
   kept.declare(request.tensors);
   if (widened && source.stored_narrow())
     log_warn(
-        fmt::format("{} has no checkpoint of its last step: its exported weights are converted to fp32, which does not "
-                    "restore the fp32 master weights",
-                    path.substr(0, path.find_last_not_of('/') + 1)));
+        fmt::format("{} is not stored in fp32, and no checkpoint is exported: its weights are converted to fp32, which "
+                    "does not restore the fp32 master weights",
+                    source.from));
   if (!source.missing_tokenizer.empty())
     log_warn(fmt::format("{} is gone: the export has no tokenizer files", source.missing_tokenizer));
   request.config_json = source.config_for(type_of(tensors.front()), type);

@@ -19,8 +19,9 @@ namespace megatrain {
 
 class ExportSource {
  public:
-  // `path` is RUN, RUN/checkpoints/step-N or, if `directories`, a model directory. RUN means its newest state: the last
-  // checkpoint, or RUN/model if that has a later step. Both are checked against their recorded hash. Throws
+  // `path` is RUN, RUN/checkpoints/step-N, RUN/model, RUN/best or, if `directories`, any model directory. RUN means
+  // RUN/best if the run is complete and that is better than its last model (best_model.h); otherwise its newest state:
+  // the last checkpoint, or RUN/model if that has a later step. All are checked against their recorded hash. Throws
   // Error(bad_input), Error(corrupt_checkpoint).
   ExportSource(const std::string& path, bool directories);
 
@@ -49,6 +50,7 @@ class ExportSource {
  private:
   std::string of_run(const std::string& path);
   std::string of_checkpoint(const std::string& path);
+  std::string of_model_directory(const std::string& path, int64_t its_step);
   std::string of_directory(const std::string& path);
   void check_directory() const;
   bool was_in_other_form(const std::string& tensor) const;

@@ -45,6 +45,7 @@
 #include "megatrain/run/run_files.h"
 #include "megatrain/run/run_log.h"
 #include "megatrain/run/samples.h"
+#include "megatrain/run/trackers.h"
 #include "megatrain/train/gradient_dump.h"
 #include "megatrain/train/model_loss.h"
 #include "megatrain/train/optim_settings.h"
@@ -371,6 +372,8 @@ class Run {
     if (config_.resume) set_run_hash_aside(config_.run_dir);
     log_ = std::make_unique<RunLog>(config_.run_dir, step_, config_.steps, config_.resume);
     live_.emplace(config_.run_dir, live_about(), [this] { return trainer_->running(); });
+    for (const TrackCommand& track : track_commands(config_))
+      log_info(fmt::format("to see this run in {}: {}", track.program, track.command));
     try {
       train();
     } catch (const Error& error) {
@@ -436,6 +439,10 @@ class Run {
     if (!non_finite && !io && code != ExitCode::stalled) return "";
     if (io && !directory_.in_place()) return "";  // check_in_place() already says how to continue
     const std::optional<int64_t> step = checkpoints_.last_step();
+    if (step && sound_step_ && *step > *sound_step_)
+      return fmt::format(
+          ". Then move the checkpoints of steps after {} out of {}: the loss was about to rise. Resume with --resume",
+          *sound_step_, path("checkpoints"));
     if (!step)
       return ". Then start again: there is no checkpoint to resume from yet (set checkpoint.every to save some)";
     return fmt::format(". Then resume from the checkpoint of step {} with {}", *step,
@@ -588,10 +595,10 @@ class Run {
     metrics.hbm_peak = std::max(session_->device().ledger().peak_bytes(), hbm_used);
     metrics.host_peak = host_memory_peak();
     log_->step(metrics);
-    warn_of_divergence(metrics.report.loss);
     live_->step(metrics, std::max(session_->device().ledger().bytes(), hbm_used));
     result_.last_loss = metrics.report.loss;
     if (hooks_.on_step) hooks_.on_step(metrics);
+    look_for_divergence(metrics.report.loss);
     if (config_.trace.contains(step)) write_text_file(own_path("trace.json"), trace_.json());
     if (config_.dump.state.contains(step)) {
       trainer_->settle();
@@ -609,16 +616,19 @@ class Run {
     if (wished) log_info(fmt::format("saved a checkpoint of step {}, as SIGUSR1 asked; the run continues", step));
   }
 
-  void warn_of_divergence(double loss) {
+  // Warns, or with guard: stop ends the run.
+  void look_for_divergence(double loss) {
     if (!divergence_.look(loss)) return;
     const std::string clip = config_.optim.clip > 0
                                  ? fmt::format("lower {} ({:g} now)", config_.names("optim.clip"), config_.optim.clip)
                                  : fmt::format("set {} (off now)", config_.names("optim.clip"));
-    log_warn(fmt::format(
-        "step {}: the loss is {:.4g}; the lowest before was {:.4g}, and random guessing gives {:.3g}: the run "
-        "diverges. Stop it, "
-        "lower {} ({:g} now) or {}, and start again from a checkpoint before it",
-        step_, loss, divergence_.lowest(), divergence_.guessing(), config_.names("optim.lr"), config_.optim.lr, clip));
+    const std::string change =
+        fmt::format("lower {} ({:g} now) or {}", config_.names("optim.lr"), config_.optim.lr, clip);
+    const std::string what = divergence_.sentence(step_, loss) + ": the run diverges";
+    if (config_.guard != "stop")
+      return log_warn(fmt::format("{}. Stop it, {}, and start again from a checkpoint before it", what, change));
+    sound_step_ = std::max<int64_t>(step_ - divergence_.high_steps() - 1, 0);
+    fail(ExitCode::non_finite, fmt::format("{}, and guard: stop ends it. To train further, {}", what, change));
   }
 
   // Samples and evaluations due after step_. A stop signal abandons them: nothing is written, and a resumed run does
@@ -660,14 +670,26 @@ class Run {
     if (config_.eval.keep_best && (!best_ || loss < best_->loss)) write_best(loss);
     directory_.check_in_place();
     evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
+    const std::string rise = evaluations_->rise();
     log_->add_scalar("eval/loss", step_, loss);
     log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,
                          std::exp(loss), trained, note));
+    if (!rise.empty()) log_warn(fmt::format("{}: {}", rise, advice_on_rise()));
+  }
+
+  std::string advice_on_rise() const {
+    std::string advice = "more steps like these make the model worse on other data. ";
+    advice += best_ ? fmt::format("{} is the model of step {}", best_->path, best_->step)
+                    : fmt::format("{}: true would keep the best one", config_.names("eval.keep_best"));
+    if (config_.eval.patience == 0) advice += fmt::format("; {} ends such a run", config_.names("eval.patience"));
+    return advice;
   }
 
   // Appended to the evaluation's log line.
   std::string note_on(double loss) const {
-    if (!evaluations_->is_lowest(loss)) return "";
+    if (!evaluations_->is_lowest(loss))
+      return fmt::format(" ({:.4f} above the lowest, {:.4f} at step {})", loss - evaluations_->best_loss(),
+                         evaluations_->best_loss(), evaluations_->best_step());
     if (!best_ || loss <= best_->loss) return " (the lowest so far)";
     return fmt::format(" (the lowest since the run was resumed; {} stays, of step {}, loss {:.4f})", best_->path,
                        best_->step, best_->loss);
@@ -792,6 +814,7 @@ class Run {
   bool own_model_ = false, own_best_ = false;  // whether RUN/model and RUN/best were written by this run
   Trace trace_;
   DivergenceWatch divergence_{source_.config.vocab};
+  std::optional<int64_t> sound_step_;  // after a divergence: the last step whose checkpoint can be trusted
   int64_t step_ = 0;
   int64_t steps_done_ = 0;          // by this process
   double step_s_ = 0, save_s_ = 0;  // of the last step and the last save
