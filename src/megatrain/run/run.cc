@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "megatrain/chat/builtin_templates.h"
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
@@ -165,10 +166,10 @@ class Run {
   }
 
   void open_samples() {
-    if (!config_.data.chat_template.empty())
-      chat_template_ = read_text_file(config_.data.chat_template, kMaxTemplateBytes);
+    const std::string& chosen = config_.data.chat_template;
+    if (config_.sample.every > 0 && !data_.text) data_.text = open_text(config_, source_.directory);
+    if (!chosen.empty()) chat_template_ = data_.text ? data_.text->replaced_template : read_template(chosen);
     if (config_.sample.every <= 0) return;
-    if (!data_.text) data_.text = open_text(config_, source_.directory);
     samples_.emplace(path("samples.jsonl"), config_.sample,
                      adapter_rules(config_.adapter, !config_.model.adapter.empty()), source_.config, *data_.text);
   }
