@@ -236,7 +236,8 @@ int32_t SampleEncoder::shorten(Sample& sample, RenderedChat& chat, Encoding& enc
     try {
       const RenderedChat part = render(messages, sample.tools);
       return std::ssize(model_.tokenizer.encode(part.text, false)) <= options_.keep_answer_within;
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::bad_input) throw;
       return false;  // the template refuses this part
     }
   };
@@ -278,6 +279,7 @@ int32_t SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) con
                    .unreasoned = leaves_out_reasoning(chat, sample.messages) ? 1 : 0});
     return kind;
   }
+  if (kind != 0) return kind;  // the messages that are left have the weight 0: left out where sequences are made
   fail_input(spans.empty() ? "the chat template writes no assistant text, so nothing is trained"
                            : "the conversation has no trainable token");
 }
