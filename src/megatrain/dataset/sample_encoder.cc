@@ -246,7 +246,10 @@ int32_t SampleEncoder::shorten(Sample& sample, RenderedChat& chat, Encoding& enc
   sample.messages = std::move(kept.messages);
   chat = render(sample.messages, sample.tools);
   encoding = model_.tokenizer.encode_with_ranges(chat.text, false);
-  return (kept.lost_turns ? SampleStore::kLostTurns : 0) | (kept.shortened_system ? SampleStore::kShortenedSystem : 0);
+  int32_t kind = 0;
+  if (kept.lost_turns) kind |= SampleStore::kLostTurns;
+  if (kept.shortened_system) kind |= SampleStore::kShortenedSystem;
+  return kind;
 }
 
 int32_t SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) const {
