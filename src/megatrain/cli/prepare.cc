@@ -32,11 +32,20 @@ using nlohmann::ordered_json;
 ordered_json to_json(const SampleData* data, int64_t seq_len) {
   if (!data) return nullptr;
   const SampleCounts& counts = data->counts();
-  return {{"samples", counts.samples},           {"tokens", counts.tokens},
-          {"trained_tokens", counts.trained},    {"longest", counts.longest},
-          {"truncated", counts.truncated},       {"left_out", counts.dropped},
-          {"sequences", counts.sequences},       {"filled", counts.filled(seq_len)},
-          {"epoch_tokens", counts.epoch_tokens}, {"fingerprint", data->fingerprint()}};
+  return {{"samples", counts.samples},
+          {"tokens", counts.tokens},
+          {"trained_tokens", counts.trained},
+          {"longest", counts.longest},
+          {"truncated", counts.truncated},
+          {"left_out", counts.dropped},
+          {"dropped_turns", counts.dropped_turns},
+          {"truncated_system", counts.truncated_system},
+          {"dropped_too_long", counts.too_long},
+          {"dropped_untrained", counts.dropped - counts.too_long},
+          {"sequences", counts.sequences},
+          {"filled", counts.filled(seq_len)},
+          {"epoch_tokens", counts.epoch_tokens},
+          {"fingerprint", data->fingerprint()}};
 }
 
 // One file of a prepared dataset, written in pieces.

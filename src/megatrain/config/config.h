@@ -51,9 +51,9 @@ struct TrainConfig {
     std::string info;                        // directory of a dataset_info.json
     double eval_split = 0;                   // below 1 a fraction of the training samples, otherwise a number of them
     std::string tokenizer;                   // directory, or tokenizer.json; empty: the model's
-    std::string chat_template;               // a .jinja file; empty: the model's own
+    std::string chat_template;               // a built-in's name or a .jinja file; empty: the model's own
     std::string train_on = "assistant";      // assistant | last | all
-    std::string overlong = "error";          // error | truncate | drop | by_turn
+    std::string overlong = "error";          // error | truncate | drop | by_turn | keep_answer
     bool packing = true;
     bool shuffle = true;
     int64_t skip_bad = 0;

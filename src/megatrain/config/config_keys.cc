@@ -103,15 +103,19 @@ std::vector<ConfigKey> data_keys() {
                MEGATRAIN_FIELD(data.eval_split)),
       path_key("data.tokenizer", "tokenizer tokenizer_name",
                "Directory with a tokenizer.json, or the file. Default: the model's.", MEGATRAIN_FIELD(data.tokenizer)),
-      path_key("data.template", "chat_template", "A Jinja file. Default: the model's own chat template.",
+      path_key("data.template", "chat_template",
+               "A built-in chat template by name, such as chatml, llama3 or qwen3, or a Jinja file. Default: the "
+               "model's own "
+               "chat template.",
                MEGATRAIN_FIELD(data.chat_template)),
       choice_key("data.train_on", "train_on_inputs", {"assistant", "last", "all"},
                  "What of a conversation is trained: every turn of the assistant, the last one, or every token.",
                  MEGATRAIN_FIELD(data.train_on)),
-      choice_key("data.overlong", "truncation data.long", {"error", "truncate", "drop", "by_turn"},
+      choice_key("data.overlong", "truncation data.long", {"error", "truncate", "drop", "by_turn", "keep_answer"},
                  "A conversation of more than seq_len tokens ends the run, is cut, is left out, or by_turn: the prompt "
-                 "and the answer of each turn are cut, as LLaMA-Factory does. Text is cut into pieces of seq_len in "
-                 "any case.",
+                 "and the answer of each turn are cut, as LLaMA-Factory does, or keep_answer: its oldest turns are "
+                 "left out, then the end of the system turn, never the last question and answer. Text is cut into "
+                 "pieces of seq_len in any case.",
                  MEGATRAIN_FIELD(data.overlong)),
       bool_key("data.packing", "sample_packing", "Put several samples into a sequence, each attending only to itself.",
                MEGATRAIN_FIELD(data.packing)),

@@ -190,10 +190,11 @@ SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& m
           .epochs = config.epochs,
           .packing = config.data.packing,
           .shuffle = config.data.shuffle,
-          .overlong = config.data.overlong == "truncate"  ? Overlong::truncate
-                      : config.data.overlong == "drop"    ? Overlong::drop
-                      : config.data.overlong == "by_turn" ? Overlong::by_turn
-                                                          : Overlong::error,
+          .overlong = config.data.overlong == "truncate"      ? Overlong::truncate
+                      : config.data.overlong == "drop"        ? Overlong::drop
+                      : config.data.overlong == "by_turn"     ? Overlong::by_turn
+                      : config.data.overlong == "keep_answer" ? Overlong::keep_answer
+                                                              : Overlong::error,
           .recent = config.data.overlong == "by_turn" && config.data.train_on == "last",
           .short_epochs = config.conventions != "megatrain",
           .whole_steps = config.conventions == "axolotl",
@@ -241,15 +242,23 @@ std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& co
   return taken;
 }
 
+std::string describe_cuts(const SampleCounts& counts) {
+  if (counts.truncated == 0) return "";
+  if (counts.dropped_turns == 0 && counts.truncated_system == 0) return fmt::format(", {} truncated", counts.truncated);
+  return fmt::format(", {} truncated ({} lost their oldest turns, {} the end of the system turn)", counts.truncated,
+                     counts.dropped_turns, counts.truncated_system);
+}
+
 void log_counts(const char* what, const SampleCounts& counts, const SampleDataOptions& options) {
   const std::string sequences = options.packing
                                     ? fmt::format("{} of {}, {:.1f}% filled", counted(counts.sequences, "sequence"),
                                                   options.seq_len, 100 * counts.filled(options.seq_len))
                                     : fmt::format("the longest has {}", counts.longest);
-  log_info(fmt::format(
-      "{}: {}, {} tokens ({} trained), {}{}{}", what, counted(counts.samples, "sample"), format_count(counts.tokens),
-      format_count(counts.trained), sequences, counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
-      counts.dropped ? fmt::format(", {} dropped (too long, or no trained tokens)", counts.dropped) : ""));
+  log_info(fmt::format("{}: {}, {} tokens ({} trained), {}{}{}", what, counted(counts.samples, "sample"),
+                       format_count(counts.tokens), format_count(counts.trained), sequences, describe_cuts(counts),
+                       counts.dropped ? fmt::format(", {} dropped ({} too long, {} without trained tokens)",
+                                                    counts.dropped, counts.too_long, counts.dropped - counts.too_long)
+                                      : ""));
 }
 
 // Padding costs as much compute as text. Without packing there is hardly any.
@@ -356,7 +365,8 @@ ModelText open_text(const TrainConfig& config, const std::string& model_director
     fail_config(
         "data.train and sample.prompts need a tokenizer: give data.tokenizer (a directory with a tokenizer.json) "
         "beside model.config");
-  return ModelText::load(path, config.data.chat_template, config.names("data.tokenizer"));
+  return ModelText::load(path, config.data.chat_template, config.names("data.tokenizer"),
+                         config.names("data.template"));
 }
 
 std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, DatasetUse use, const ModelText& text,
@@ -373,6 +383,7 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, Datas
     options.threads = team_size(config.threads);
     options.skip_bad = config.data.skip_bad - bad;
     options.train_on = train_on(config.data.train_on);
+    if (config.data.overlong == "keep_answer") options.keep_answer_within = config.seq_len;
     options.stop = stop;
     options.begins = [&](int64_t bytes, double fraction, int64_t tokens) {
       if (room) room(bytes);

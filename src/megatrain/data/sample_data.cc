@@ -132,13 +132,19 @@ void SampleData::cut(size_t set) {
       const SamplePlace place = store.place(sample);
       fail_input(
           fmt::format("{}:{}: this conversation has {} tokens, more than {}, which is {}; raise it, or give {} (its "
-                      "first {} tokens are used), by_turn (each turn is cut) or drop (it is dropped)",
+                      "first {} tokens are used), by_turn (each turn is cut), keep_answer (its oldest turns are left "
+                      "out) or drop (it is dropped)",
                       place.file, place.line, length, options_.names("seq_len"), most,
                       options_.names.setting("data.overlong", "truncate"), most));
     }
     const bool cut = options_.overlong == Overlong::truncate || options_.overlong == Overlong::by_turn;
-    counts_.truncated += length > most && cut;
-    const bool drop = length > most && options_.overlong == Overlong::drop;
+    const bool lost_turns = store.lost_turns(sample), lost_system = store.has_shortened_system(sample);
+    counts_.truncated += (length > most && cut) || lost_turns || lost_system;
+    counts_.dropped_turns += lost_turns;
+    counts_.truncated_system += lost_system;
+    const bool leaves_out = options_.overlong == Overlong::drop || options_.overlong == Overlong::keep_answer;
+    const bool drop = length > most && leaves_out;
+    counts_.too_long += refused || drop;
     if (refused || drop || !keep(sample, 0, std::min(most, length))) ++counts_.dropped;
   }
 }

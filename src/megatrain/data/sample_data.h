@@ -28,7 +28,7 @@ struct SampleSet {
   double weight = 1;
 };
 
-enum class Overlong { error, truncate, drop, by_turn };
+enum class Overlong { error, truncate, drop, by_turn, keep_answer };  // keep_answer: the store has cut them
 
 struct SampleDataOptions {
   int64_t seq_len = 0, batch = 0, micro_batch = 0;  // sequences
@@ -48,12 +48,14 @@ struct SampleDataOptions {
 
 // Statistics of the samples.
 struct SampleCounts {
-  int64_t samples = 0, tokens = 0, trained = 0;  // in one pass over every dataset, before weights
-  int64_t truncated = 0;                         // conversations
-  int64_t dropped = 0;                           // conversations that are too long or have nothing to train
-  int64_t overlong = 0;                          // of those, the tolerated ones
-  int64_t sequences = 0, epoch_tokens = 0;       // in the first epoch, without padding
-  int64_t longest = 0;                           // tokens of the longest sample
+  int64_t samples = 0, tokens = 0, trained = 0;     // in one pass over every dataset, before weights
+  int64_t truncated = 0;                            // conversations
+  int64_t dropped_turns = 0, truncated_system = 0;  // of those, the ones that lost their oldest turns or a system's end
+  int64_t dropped = 0;                              // conversations that are too long or have nothing to train
+  int64_t too_long = 0;                             // of those, the ones that are too long
+  int64_t overlong = 0;                             // of those, the tolerated ones
+  int64_t sequences = 0, epoch_tokens = 0;          // in the first epoch, without padding
+  int64_t longest = 0;                              // tokens of the longest sample
 
   // The fraction of the first epoch's sequences that is not padding.
   double filled(int64_t seq_len) const {

@@ -108,6 +108,7 @@ Json identity_of(const Dataset& dataset, const Input& input, const std::optional
               {"train_on", static_cast<int>(options.train_on)},
               {"variables", options.variables},
               {"date", {date.tm_year, date.tm_mon, date.tm_mday, date.tm_hour, date.tm_min, date.tm_sec}}};
+  if (options.keep_answer_within > 0) key["keep_answer"] = options.keep_answer_within;
   if (form && !form->found_columns().empty()) key["found"] = form->found_columns();
   return key;
 }

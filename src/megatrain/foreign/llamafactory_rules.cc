@@ -248,7 +248,7 @@ void llamafactory_rules(ForeignReader& r) {
   r.attempt([&] { hf_trackers(r); });
   r.attempt([&] { hf_replicas(r, {"ray_num_workers"}); });
   check_deepspeed(r, "per_device_train_batch_size", 8);
-  r.attempt([&] { check_factory_template(r); });
+  r.attempt([&] { factory_template(r); });
   if (!r.theirs()) return;
   hf_seed(r);
   r.rule("(steps and warmup)", "conventions", "transformers");

@@ -8,7 +8,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/model/parse_config.h"
 #include "megatrain/base/log.h"
-#include "megatrain/chat/chat_template.h"
+#include "megatrain/chat/builtin_templates.h"
 #include "megatrain/config/adapter_file.h"
 #include "megatrain/hub/convert.h"
 #include "megatrain/hub/hub_cache.h"
@@ -119,7 +119,7 @@ ExportedRun export_adapter_run(const RunFiles& run, const std::string& given, co
   ExportRequest request{.directory = {},
                         .source_directory = run.tokenizer_directory,
                         .adapter_json = adapter_config(rules, base_of(run), pointers, module_names(model))};
-  if (!run.chat_template.empty()) request.chat_template = read_text_file(run.chat_template, kMaxTemplateBytes);
+  if (!run.chat_template.empty()) request.chat_template = read_template(run.chat_template);
   const PeftNames names(pointers, module_names(model));
   const std::vector<FileTensor> tensors = file_tensors(trained);
   for (const FileTensor& tensor : tensors) request.tensors.push_back({names(tensor.name), DType::f32, tensor.shape});

@@ -16,6 +16,7 @@
 #include "megatrain/base/shortage.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
+#include "megatrain/chat/builtin_templates.h"
 #include "megatrain/data/open_data.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/hub/companions.h"
@@ -166,10 +167,10 @@ class Run {
   }
 
   void open_samples() {
-    if (!config_.data.chat_template.empty())
-      chat_template_ = read_text_file(config_.data.chat_template, kMaxTemplateBytes);
+    const std::string& chosen = config_.data.chat_template;
+    if (config_.sample.every > 0 && !data_.text) data_.text = open_text(config_, source_.directory);
+    if (!chosen.empty()) chat_template_ = data_.text ? data_.text->replaced_template : read_template(chosen);
     if (config_.sample.every <= 0) return;
-    if (!data_.text) data_.text = open_text(config_, source_.directory);
     samples_.emplace(path("samples.jsonl"), config_.sample,
                      adapter_rules(config_.adapter, !config_.model.adapter.empty()), source_.config, *data_.text);
   }
