@@ -34,6 +34,29 @@ TEST(ConfigMemory, ABudgetOfNullIsRefused) {
               fmt::format("c.yaml:4: memory.{} is null, expected auto or a size (24GiB, 512MB, 1048576)", key));
 }
 
+TEST(ConfigMemory, ABudgetWithoutItsUnitIsAskedAfter) {
+  EXPECT_EQ(refusal(kMinimal + "memory: {gpu: 24}\n"), "c.yaml:4: memory.gpu: 24 is 24 bytes; did you mean 24GiB?");
+  EXPECT_EQ(refusal(kMinimal + "memory: {gpu: 1048576, host: 0}\n"), "accepted");
+}
+
+TEST(ConfigProblems, ComeInOneListWithTheirRemedies) {
+  const std::string values = refusal("model.path: m\nbtach: 4\noptim: {lr: fast, beta1: 2}\n");
+  EXPECT_TRUE(
+      values.starts_with("3 problems: (1) c.yaml:2: unknown key 'btach'; did you mean 'batch'?; (2) c.yaml:3: "
+                         "optim.lr is 'fast'"))
+      << values;
+  EXPECT_NE(values.find("(3) c.yaml:3: optim.beta1 is '2'"), std::string::npos) << values;
+  EXPECT_EQ(values.find("how long"), std::string::npos) << "it may stand under the wrong name: " << values;
+  const std::string keys = refusal("data.tokens: t\noptim.min_lr: 2e-5\noptim.lr: 1e-5\nbatch: 3\nmicro_batch: 2\n");
+  EXPECT_TRUE(keys.starts_with("2 problems: (1) c.yaml: no model")) << keys;
+  EXPECT_NE(keys.find("(2) c.yaml: how long is the run?"), std::string::npos) << keys;
+  const std::string sizes = refusal(kMinimal + "optim.min_lr: 2e-5\noptim.lr: 1e-5\nbatch: 3\nmicro_batch: 2\n");
+  EXPECT_TRUE(sizes.starts_with("2 problems: (1) c.yaml:7: micro_batch is 2")) << sizes;
+  EXPECT_NE(sizes.find("(2) c.yaml:4: optim.min_lr"), std::string::npos) << sizes;
+  const std::string idle = refusal(kMinimal + "sample.prompts: Hello\nsample.max_tokens: 9\n");
+  EXPECT_TRUE(idle.starts_with("2 problems: (1) c.yaml:4: sample.prompts has no effect")) << idle;
+}
+
 TEST(ConfigEvery, IsStepsAPartOfTheRunOrAnEpoch) {
   const auto every = [](const std::string& text) {
     return parse_config(kMinimal + "checkpoint.every: " + text + "\n", "c.yaml").checkpoint;

@@ -220,27 +220,28 @@ std::vector<Verb> planning_verbs() {
       {.name = "plan",
        .takes = "CONFIG|DIR|PRESET|Org/Name",
        .summary = "whether it fits, where, how fast, and what to change; --what-fits: all presets",
-       .usage = "[--machine NAME|FILE] [--ram SIZE] [--disk SIZE] [--price HOUR]\n"
+       .usage = "[--machine NAME|FILE] [--ram SIZE] [--disk SIZE] [--price HOUR] [--bytes]\n"
                 "    [--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] [--layers N] [--random SEED]\n"
                 "megatrain plan --what-fits [--machine NAME|FILE] [--ram SIZE] [--disk SIZE]",
        .details = fmt::format(
-           "Prints where weights, gradients and block inputs would live, tokens/s and what limits them, how much of a\n"
-           "step is attention, the tokens a step needs to hide the link and the optimizer, what a checkpoint takes,\n"
-           "and the longest context that fits; if it does not fit, the smallest changes with which it would (exit\n"
-           "code 4). Allocates nothing; needs neither weights nor data.\n\n"
+           "Prints whether it fits, tokens/s, memory, time and cost; then what bounds a step, what would be faster,\n"
+           "and the longest context that fits. If it does not fit, the changes with which it would, each with its\n"
+           "own tokens/s (exit code 4). A model without --batch is planned with a step large enough to hide what\n"
+           "does not grow with it. Allocates nothing; needs neither weights nor data.\n\n"
            "  --machine NAME   plans for another machine, from data sheets: {}\n"
            "  --machine FILE   the same from what 'megatrain doctor --json' printed on that machine (FILE.json)\n"
            "  --ram SIZE       plans with this much host memory instead\n"
            "  --disk SIZE      plans with a drive of this size for what memory cannot hold; memory.nvme is a budget "
            "within it\n"
-           "  --price HOUR     the cost of an hour: prints the cost of a billion tokens\n"
+           "  --price HOUR     the cost of an hour: prints the cost of the run, or of a billion tokens\n"
+           "  --bytes          prints where every byte lives, and the parts of a step\n"
            "  --what-fits      a table of all presets and training modes: tokens/s, or \"no\"\n"
            "  --layers N       plans with N layers instead of the model's\n"
            "  --random SEED    a random valid plan\n\n"
            "'megatrain train --plan=FILE' uses a plan printed with --json. Presets: {}\n",
            machine_names(), fmt::join(preset_names(), ", ")),
        .options = {"--random", "--layers", "--machine", "--ram", "--disk", "--price"},
-       .flags = {"--what-fits"},
+       .flags = {"--what-fits", "--bytes"},
        .run = verb_plan},
       {.name = "doctor",
        .summary = "what is wrong with this machine, and how fast it is; later plans use its measurements",

@@ -233,6 +233,13 @@ ConfigKey every_key(const char* name, const char* other_names, int64_t most, con
               }};
 }
 
+// A few bytes: the number is meant in GiB.
+bool lacks_unit(const std::string& size) {
+  constexpr int64_t kMostGib = 1 << 16;
+  int64_t number = 0;
+  return read_number(size, number) && number > 0 && number < kMostGib;
+}
+
 ConfigKey budget_key(const char* name, const char* other_names, const char* help,
                      ConfigField<std::optional<int64_t>> field) {
   return {.name = name,
@@ -249,8 +256,12 @@ ConfigKey budget_key(const char* name, const char* other_names, const char* help
                 } catch (const Error&) {
                   return false;
                 }
-                return *field(config) >= 0;
+                return *field(config) >= 0 && !lacks_unit(value.text);
               },
+          .problem = [](const ConfigText& value) -> std::string {
+            if (value.null || !lacks_unit(value.text)) return "";
+            return fmt::format("{0} is {0} bytes; did you mean {0}GiB?", value.text);
+          },
           .write =
               [field](const TrainConfig& config) {
                 return value_of(field, config) ? std::to_string(*value_of(field, config)) : std::string("auto");

@@ -6,6 +6,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/config/config_keys.h"
 #include "megatrain/config/config_text.h"
+#include "megatrain/config/problems.h"
 
 namespace megatrain {
 namespace {
@@ -156,6 +157,7 @@ constexpr IdleRule kRules[] = {
 std::span<const IdleRule> idle_rules() { return kRules; }
 
 void settle_idle_keys(TrainConfig& config, const GivenKeys& given) {
+  Problems problems;
   for (const IdleRule& rule : idle_rules()) {
     if (!given.has_value(rule.key)) continue;
     const ConfigText& value = given.own.at(rule.key).value;
@@ -171,12 +173,16 @@ void settle_idle_keys(TrainConfig& config, const GivenKeys& given) {
         !idle.on_command_line && given.has(rule.beside) && given.own.at(rule.beside).on_command_line;
     const std::string said = fmt::format("{}: {} {}: {}", idle.origin, given.names(rule.key),
                                          rule.warns ? "is too long" : "has no effect", why);
-    if (!foreign && !overridden && !rule.warns) fail_config(said);
+    if (!foreign && !overridden && !rule.warns) {
+      problems.add(said);
+      continue;
+    }
     if (idle.origin != given.file) log_warn(said);  // a default of the other trainer gets no warning
     if (rule.warns) continue;
     key.read(config, standard == "null" ? ConfigText{.text = standard, .null = true}
                                         : config_text_of_word(idle.origin, key, standard));
   }
+  problems.refuse();
 }
 
 }  // namespace megatrain

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/shell_word.h"
 #include "megatrain/base/units.h"
 #include "megatrain/dataset/dataset_info.h"
 #include "megatrain/dataset/described_splits.h"
@@ -221,7 +222,8 @@ void add_files(const std::string& path, Dataset& dataset) {
   } else {
     if (std::error_code none; fs::is_symlink(path, none))
       fail_input(fmt::format("{} is a broken or circular link; fix it, or give the path itself.", path));
-    refuse_missing(path, fmt::format("no such file or folder: {}; check the path.", path));
+    const std::string hint = unexpanded_hint(path);
+    refuse_missing(path, fmt::format("no such file or folder: {}{}.", path, hint.empty() ? "; check the path" : hint));
   }
 }
 

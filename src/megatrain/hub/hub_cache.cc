@@ -1,6 +1,7 @@
 #include "megatrain/hub/hub_cache.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
@@ -120,6 +121,22 @@ bool is_hub_name(const std::string& path) {
 
 namespace {
 
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+// Where the cache keeps the model of this name: the folder of exactly this name, or the only one in another case.
+fs::path folder_of(const std::string& name) {
+  const fs::path cache = hub_cache_directory();
+  const size_t slash = name.find('/');
+  const std::string folder = fmt::format("models--{}--{}", name.substr(0, slash), name.substr(slash + 1));
+  if (is_folder(cache / folder)) return cache / folder;
+  std::vector<std::string> alike = names_in(cache);
+  std::erase_if(alike, [&](const std::string& other) { return lower(other) != lower(folder); });
+  return cache / (alike.size() == 1 ? alike.front() : folder);
+}
+
 // Throws Error(bad_input) if a model is needed and the path leads to something else, such as an adapter.
 std::string find(const std::string& path, ModelParts needed, bool or_adapter) {
   or_adapter = or_adapter || needed == ModelParts::adapter;
@@ -128,9 +145,7 @@ std::string find(const std::string& path, ModelParts needed, bool or_adapter) {
   };
   check(path);
   if (is_there(path) || !is_hub_name(path)) return path;
-  const fs::path cache = hub_cache_directory();
-  const size_t slash = path.find('/');
-  const fs::path folder = cache / fmt::format("models--{}--{}", path.substr(0, slash), path.substr(slash + 1));
+  const fs::path folder = folder_of(path);
   if (!is_folder(folder)) {
     fail_input(fmt::format("{} is neither a directory here nor {} {} in the Hugging Face cache ({} does not exist); {}",
                            path, needed == ModelParts::adapter ? "an" : "a", what(needed), folder.string(),
@@ -184,6 +199,8 @@ std::string find_hub_dataset(const std::string& name) {
   }
   return snapshot.string();
 }
+
+bool in_hub_cache(const std::string& name) { return is_hub_name(name) && is_folder(folder_of(name)); }
 
 std::string find_model(const std::string& path, ModelParts needed) { return find(path, needed, false); }
 

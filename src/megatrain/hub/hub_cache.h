@@ -1,5 +1,7 @@
 // Finds models and datasets by their Hugging Face hub name in the cache where its own tools put downloads.
 //
+// Names are found in any case, as on the hub.
+//
 //   CACHE/models--Org--Name/refs/main            holds a commit
 //   CACHE/models--Org--Name/snapshots/COMMIT/    the model directory: links into ../../blobs
 //
@@ -18,6 +20,9 @@ bool is_hub_name(const std::string& path);
 
 // What a caller needs of a model: its config.json, its weights too, or a PEFT directory with its adapters.
 enum class ModelParts { config, weights, adapter };
+
+// Whether the cache has something of a model of this name.
+bool in_hub_cache(const std::string& name);
 
 // The model's directory: `path` itself if it exists or is not a hub name, otherwise its snapshot in the cache. Throws
 // Error(bad_input) when the cache lacks the model or some of the `needed` parts; the message has the command that

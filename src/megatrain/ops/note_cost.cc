@@ -234,6 +234,33 @@ double sum(const Views&... views) {
   return (static_cast<double>(views.empty() ? 0 : views.bytes()) + ...);
 }
 
+// Matmuls of a chunk's pairs of tokens with keys and values, and of its state. The backward computes the forward again
+// and twice as much for the gradients.
+constexpr double kRecurrenceBackward = 3;
+
+double chunk_flops(const DeltaRuleShape& shape) {
+  const double keys = static_cast<double>(shape.key_dim), values = static_cast<double>(shape.value_dim);
+  const double of_pairs = 2 * static_cast<double>(kDeltaChunk) * (3 * keys + 2 * values);
+  return (of_pairs + 6 * keys * values) * static_cast<double>(shape.tokens * shape.value_heads);
+}
+
+double chunk_flops(const SsdShape& shape) {
+  const double width = static_cast<double>(shape.head_dim), state = static_cast<double>(shape.state_dim);
+  const double of_pairs = 2 * static_cast<double>(kSsdChunk) * (state + width);
+  return (of_pairs + 4 * state * width) * static_cast<double>(shape.tokens * shape.heads);
+}
+
+struct RecurrenceFlops {
+  double operator()(const DeltaRuleForward& a) const { return chunk_flops(a.shape); }
+  double operator()(const DeltaRuleBackward& a) const { return kRecurrenceBackward * chunk_flops(a.shape); }
+  double operator()(const SsdForward& a) const { return chunk_flops(a.shape); }
+  double operator()(const SsdBackward& a) const { return kRecurrenceBackward * chunk_flops(a.shape); }
+  template <class Other>
+  double operator()(const Other&) const {
+    return 0;
+  }
+};
+
 // Bytes of the expected rows, and of the weights of all experts.
 template <class... Views>
 double sum_of_rows(const ExpertRows& rows, const Views&... views) {
@@ -248,7 +275,7 @@ double sum_of_experts(const ExpertRows& rows, const Weights&... weights) {
 double lists(int64_t count, int64_t bytes_each) { return static_cast<double>(count * bytes_each); }
 
 // fp32 numbers that the chunks of the delta rule keep in scratch, written and read, of which `states` a chunk have a
-// state's size. Its matmuls are too small to be bound by arithmetic.
+// state's size.
 double delta_scratch(const DeltaRuleShape& shape, double keys, double values, double states) {
   const double dk = static_cast<double>(shape.key_dim), dv = static_cast<double>(shape.value_dim);
   const double of_head = keys * dk + values * dv + states * dk * dv / static_cast<double>(kDeltaChunk);
@@ -356,6 +383,7 @@ struct Bytes {
 std::string note_text(const OpNote& note) { return std::visit(Text{}, note); }
 double note_flops(const OpNote& note) { return std::visit(Flops{}, note); }
 double note_bytes(const OpNote& note) { return std::visit(Bytes{}, note); }
+double recurrence_flops(const OpNote& note) { return std::visit(RecurrenceFlops{}, note); }
 
 std::optional<int64_t> expert_count(const OpNote& note) {
   return std::visit(

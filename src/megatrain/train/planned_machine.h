@@ -26,8 +26,9 @@ int64_t cuda_scratch_bound(const OpsShape& shape);
 // The speeds of this machine's CPU or GPU: measured, or else from data sheets.
 MachineProfile machine_profile(const Device& device);
 
-// The profile, with the rates of whole layers and of attention for the op calls of this run. These rates come from the
-// profile's tables. If it has no tables, they are typical shares of its overall rate.
+// The profile, with the rates of whole layers, of attention and of recurrences for the op calls of this run. The first
+// two come from the profile's tables. If it has no tables, they are typical shares of its overall rate, as that of
+// recurrences always is.
 MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& config, const ModelConfig& model,
                            const RunIdentity& identity);
 

@@ -1,6 +1,7 @@
-#include "megatrain/cli/machine_to_plan.h"
+#include "megatrain/advice/machine_to_plan.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include <fmt/format.h>
 
@@ -15,15 +16,18 @@ namespace megatrain {
 
 namespace {
 
-std::optional<int64_t> size_option(const Arguments& arguments, const char* name) {
-  const auto text = arguments.option(name);
+std::optional<int64_t> size_option(const char* name, const std::optional<std::string>& text) {
   if (!text) return {};
+  constexpr int64_t kLeast = 64 * kMiB;  // no machine has less: the unit is missing
+  int64_t bytes = 0;
   try {
-    const int64_t bytes = parse_bytes(*text);
-    if (bytes > 0) return bytes;
+    bytes = parse_bytes(*text);
   } catch (const Error& error) {
     fail_config(fmt::format("{}: {}", name, error.what()));
   }
+  if (bytes > 0 && bytes < kLeast && std::ranges::all_of(*text, [](unsigned char c) { return std::isdigit(c) != 0; }))
+    fail_config(fmt::format("{} {} is {}; did you mean {}GiB?", name, *text, format_bytes(bytes), *text));
+  if (bytes > 0) return bytes;
   fail_config(fmt::format("{} is '{}'; expected a size above 0, such as 64GiB", name, *text));
 }
 
@@ -69,11 +73,11 @@ PlannedMachine this_site(const Machine& machine, const TrainConfig& config, std:
 
 }  // namespace
 
-MachineToPlan machine_to_plan(const Arguments& arguments, const TrainConfig& config) {
-  const auto ram = size_option(arguments, "--ram"), disk = size_option(arguments, "--disk");
+MachineToPlan machine_to_plan(const MachineChoice& choice, const TrainConfig& config) {
+  const auto ram = size_option("--ram", choice.ram), disk = size_option("--disk", choice.disk);
   MachineToPlan planned;
-  if (const auto name = arguments.option("--machine")) {
-    planned.planned = named_site(*name, config, ram, disk);
+  if (choice.name) {
+    planned.planned = named_site(*choice.name, config, ram, disk);
   } else {
     planned.machine = open_machine(config.device, config.threads);
     planned.planned = this_site(planned.machine, config, ram, disk);
