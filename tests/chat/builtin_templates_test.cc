@@ -79,7 +79,7 @@ TEST(BuiltinTemplates, EveryOneEndsItsAnswersAndBeginsThemWithItsGenerationPromp
     const std::string asked = chat.render({.messages = Json::array({question}), .add_generation_prompt = true}).text;
     ASSERT_EQ(whole.trained.size(), 1u) << name;
     EXPECT_TRUE(whole.ends && whole.sure) << name;
-    if (name != "alpaca-plain") EXPECT_TRUE(whole.text.starts_with(asked)) << name;
+    EXPECT_TRUE(name == "alpaca-plain" || whole.text.starts_with(asked)) << name;
     const std::string trained =
         whole.text.substr(whole.trained[0].begin, whole.trained[0].end - whole.trained[0].begin);
     EXPECT_NE(trained.find("So."), std::string::npos) << name;

@@ -191,13 +191,13 @@ TEST_F(DatasetFoldersTest, ASplitThatIsNotThereIsRefusedWithThoseThatAre) {
 }
 
 TEST_F(DatasetFoldersTest, ACardsPatternsMatchAsTheLibraryMatchesThem) {
-  EXPECT_TRUE(matches_pattern("data/train-00000.parquet", "data/train-*"));
-  EXPECT_FALSE(matches_pattern("data/x/train-00000.parquet", "data/train-*"));
-  EXPECT_TRUE(matches_pattern("data/x/train-0.parquet", "data/**/train-*"));
-  EXPECT_TRUE(matches_pattern("data/train-0.parquet", "**/*.parquet"));
-  EXPECT_TRUE(matches_pattern("a.jsonl", "**"));
-  EXPECT_TRUE(matches_pattern("a1.jsonl", "a[0-9].json?"));
-  EXPECT_FALSE(matches_pattern("b/a.jsonl", "*.jsonl"));
+  EXPECT_TRUE(fits_glob("data/train-00000.parquet", "data/train-*"));
+  EXPECT_FALSE(fits_glob("data/x/train-00000.parquet", "data/train-*"));
+  EXPECT_TRUE(fits_glob("data/x/train-0.parquet", "data/**/train-*"));
+  EXPECT_TRUE(fits_glob("data/train-0.parquet", "**/*.parquet"));
+  EXPECT_TRUE(fits_glob("a.jsonl", "**"));
+  EXPECT_TRUE(fits_glob("a1.jsonl", "a[0-9].json?"));
+  EXPECT_FALSE(fits_glob("b/a.jsonl", "*.jsonl"));
 }
 
 TEST_F(DatasetFoldersTest, AHeldOutSplitIsFoundWhereThereIsOne) {

@@ -44,11 +44,16 @@ TEST(KeepAnswer, LeavesOutAsFewOfTheOldestTurnsAsPossibleAndThenTheEndOfTheSyste
     EXPECT_EQ(kept.messages.back(), all[6]) << most;
     EXPECT_TRUE(kept.lost_turns) << most;
     EXPECT_EQ(kept.shortened_system, most < 40) << most;
-    if (most == 20) EXPECT_EQ(kept.messages.size(), 2u) << "the system turn is gone";
-    if (most > 20 && most < 40)
+    if (most == 20) {
+      EXPECT_EQ(kept.messages.size(), 2u) << "the system turn is gone";
+    }
+    if (most > 20 && most < 40) {
       EXPECT_EQ(kept.messages[0]["content"], std::string("system text of 20 b.").substr(0, most - 20));
-    if (most >= 40) EXPECT_EQ(kept.messages.size(), most >= 60 ? 5u : 3u) << most;
-    if (most >= 40) EXPECT_EQ(kept.messages[0], all[0]);
+    }
+    if (most >= 40) {
+      EXPECT_EQ(kept.messages.size(), most >= 60 ? 5u : 3u) << most;
+      EXPECT_EQ(kept.messages[0], all[0]);
+    }
   }
 }
 
@@ -74,7 +79,7 @@ TEST(KeepAnswer, AConversationOfOneTurnLosesOnlyItsSystemTurn) {
   EXPECT_TRUE(kept.shortened_system);
 }
 
-using KeptSamples = DatasetTest;
+using KeptSamples = testing::DatasetTest;
 
 TEST_F(KeptSamples, AreRenderedAgainAndFitAndEndWithTheWholeAnswer) {
   std::string line = R"({"messages": [{"role": "system", "content": "Be kind and brief."})";
@@ -101,7 +106,7 @@ TEST_F(KeptSamples, AreRenderedAgainAndFitAndEndWithTheWholeAnswer) {
     }
     EXPECT_TRUE(store.lost_turns(0)) << most;
     EXPECT_GE(store.length(0), before);
-    if (!store.has_shortened_system(0)) EXPECT_TRUE(text.find("Be kind and brief.") != std::string::npos);
+    EXPECT_TRUE(store.has_shortened_system(0) || text.find("Be kind and brief.") != std::string::npos);
     before = store.length(0);
   }
   EXPECT_GT(before, 300) << "as much as fits";

@@ -177,7 +177,7 @@ std::optional<FolderSplits> card_splits(const std::string& folder, const std::st
     for (const std::string& path : pattern.paths) {
       const size_t before = split.files.size();
       for (const std::string& file : all) {
-        const bool fits = matches_pattern(fs::path(file).lexically_relative(folder).string(), below + path);
+        const bool fits = fits_glob(fs::path(file).lexically_relative(folder).string(), below + path);
         if (fits && std::find(split.files.begin(), split.files.end(), file) == split.files.end())
           split.files.push_back(file);
       }
@@ -212,7 +212,7 @@ std::vector<std::string> parts_of(const std::string& path) {
 
 }  // namespace
 
-bool matches_pattern(const std::string& path, const std::string& pattern) {
+bool fits_glob(const std::string& path, const std::string& pattern) {
   return matches(parts_of(path), 0, parts_of(pattern), 0);
 }
 

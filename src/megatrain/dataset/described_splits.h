@@ -19,6 +19,6 @@ std::optional<FolderSplits> described_splits(const std::string& folder, const st
 
 // Whether `path`, relative to the card's folder, matches a pattern of data_files: * and ? within a name, ** for any
 // folders, [] for a set of characters.
-bool matches_pattern(const std::string& path, const std::string& pattern);
+bool fits_glob(const std::string& path, const std::string& pattern);
 
 }  // namespace megatrain
