@@ -13,7 +13,7 @@ namespace {
 
 using Cells = std::vector<std::string>;
 
-std::string quoted(const std::string& cell) {
+std::string in_quotes(const std::string& cell) {
   std::string out = "\"";
   for (const char c : cell) out += c == '"' ? "\"\"" : std::string(1, c);
   return out + '"';
@@ -27,7 +27,7 @@ TEST(Csv, CellsInQuotesAreThoseThatWereWrittenHoweverTheTextIsCut) {
     std::string record;
     for (std::string& cell : cells) {
       for (size_t n = random() % 6; n > 0; --n) cell += alphabet[random() % alphabet.size()];
-      record += (&cell == &cells.front() ? "" : ",") + quoted(cell);
+      record += (&cell == &cells.front() ? "" : ",") + in_quotes(cell);
     }
     Cells split;
     ASSERT_EQ(split_csv(record, ',', split), "");

@@ -7,7 +7,7 @@
 
 #include "megatrain/ops/attention.h"
 #include "megatrain/ops/attention_buckets.h"
-#include "megatrain/ops/cached.h"
+#include "megatrain/ops/attention_cached.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/cuda/attention/graph.h"
 
