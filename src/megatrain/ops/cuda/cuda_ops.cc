@@ -6,6 +6,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/device/cuda/cuda_stream.h"
 #include "megatrain/ops/cuda/attention/cudnn.h"
+#include "megatrain/ops/cuda/attention/launch.h"
 #include "megatrain/ops/cuda/delta/launch.h"
 #include "megatrain/ops/cuda/experts_gemms.h"
 #include "megatrain/ops/cuda/kernels.h"
