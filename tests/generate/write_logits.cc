@@ -12,8 +12,9 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/model_arguments.h"
 #include "megatrain/dataset/json_rows.h"
+#include "megatrain/inference/loaded_model.h"
 
 namespace megatrain {
 namespace {
@@ -45,7 +46,7 @@ int run(const Words& words) {
   const Arguments arguments(words, {.name = "generate", .options = with_loaded_model_options({})});
   if (arguments.plain().size() != 3) fail_config("usage: write_logits MODEL IDS.jsonl OUT [--device D] ...");
   const std::vector<Prompt> prompts = read_ids(arguments.plain()[1]);
-  LoadedModel model(arguments.plain()[0], arguments, "generate");
+  LoadedModel model(arguments.plain()[0], loaded_model_settings(arguments), "generate");
   CachedForward& forward = model.generator_for(prompts).forward();
   std::ofstream out(arguments.plain()[2], std::ios::binary);
   for (const Prompt& prompt : prompts) write_logits(forward, prompt.ids, out);

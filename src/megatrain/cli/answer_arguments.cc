@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/generate/check_sampling.h"
 
 namespace megatrain {
 
@@ -12,16 +13,8 @@ Sampling read_sampling(const Arguments& arguments) {
   sampling.top_p = arguments.number("--top-p").value_or(1);
   sampling.top_k = arguments.integer("--top-k").value_or(0);
   sampling.seed = static_cast<uint64_t>(arguments.integer("--seed").value_or(0));
-  if (sampling.temperature < 0)
-    fail_config(fmt::format("--temperature is {}; expected 0 or more", sampling.temperature));
-  if (sampling.top_p <= 0 || sampling.top_p > 1)
-    fail_config(fmt::format("--top-p is {}; expected more than 0 and at most 1", sampling.top_p));
-  if (sampling.top_k < 0) fail_config(fmt::format("--top-k is {}; expected 0 or more", sampling.top_k));
-  if (sampling.temperature == 0 && (arguments.option("--top-p") || arguments.option("--top-k"))) {
-    fail_config(
-        "--top-p and --top-k only affect sampling, and --temperature 0 (the default) does not sample; add "
-        "--temperature 1");
-  }
+  check_sampling(sampling, arguments.option("--top-p") || arguments.option("--top-k"),
+                 {.temperature = "--temperature", .top_p = "--top-p", .top_k = "--top-k"});
   return sampling;
 }
 

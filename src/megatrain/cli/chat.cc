@@ -17,9 +17,11 @@
 #include "megatrain/base/units.h"
 #include "megatrain/cli/answer_arguments.h"
 #include "megatrain/cli/line_editor.h"
-#include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/model_arguments.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
+#include "megatrain/config/arguments.h"
+#include "megatrain/inference/loaded_model.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
@@ -276,7 +278,7 @@ int converse(Conversation& conversation) {
 int verb_chat(const Arguments& arguments) {
   const std::string& name = arguments.one("MODEL or RUN");
   const std::optional<int64_t> context = arguments.integer("--context");
-  LoadedModel model(name, arguments, "chat");
+  LoadedModel model(name, loaded_model_settings(arguments), "chat");
   Conversation conversation(model, arguments);
   if (!model.text().chat_template) {
     fail_input(fmt::format(

@@ -12,11 +12,12 @@
 #include "megatrain/base/clock.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
-#include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/model_arguments.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/dataset/dataset.h"
 #include "megatrain/dataset/json_rows.h"
+#include "megatrain/inference/loaded_model.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
@@ -206,7 +207,7 @@ int verb_eval(const Arguments& arguments) {
   int64_t context = 0;
   bool has_loss = true;
   {
-    LoadedModel model(name, arguments, "eval");
+    LoadedModel model(name, loaded_model_settings(arguments), "eval");
     has_loss = !rows || model.text().chat_template;
     if (!has_loss && arguments.flag("--loss-only")) refuse_loss_only(name, *rows);
     if (rows && !arguments.flag("--loss-only")) result = exact_match(model, *rows, max_tokens);

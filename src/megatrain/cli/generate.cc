@@ -11,11 +11,12 @@
 #include "megatrain/base/escape.h"
 #include "megatrain/base/units.h"
 #include "megatrain/cli/answer_arguments.h"
-#include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/model_arguments.h"
 #include "megatrain/cli/prompt_columns.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/dataset/json_rows.h"
+#include "megatrain/inference/loaded_model.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
@@ -97,7 +98,7 @@ int verb_generate(const Arguments& arguments) {
   AnswerOptions answering{.sampling = read_sampling(arguments), .stops = read_stops(arguments)};
   const int64_t max_tokens = read_max_tokens(arguments).value_or(kDefaultTokens);
 
-  LoadedModel model(name, arguments, "generate");
+  LoadedModel model(name, loaded_model_settings(arguments), "generate");
   std::vector<Prompt> prompts;
   if (lines) {
     prompts = read_prompt_lines(model, arguments, *file);

@@ -11,8 +11,8 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/escape.h"
 #include "megatrain/base/log.h"
-#include "megatrain/cli/config_argument.h"
 #include "megatrain/config/arguments.h"
+#include "megatrain/config/run_config.h"
 #include "megatrain/data/open_data.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
@@ -93,7 +93,8 @@ std::optional<ModelText> text_for_raw(const TrainConfig& config, const std::stri
 }  // namespace
 
 int verb_inspect_data(const Arguments& arguments) {
-  const TrainConfig config = load_config_argument(arguments, {.steps = false, .idle = true});
+  const TrainConfig config =
+      load_run_config(arguments.one("CONFIG.yaml"), arguments.overrides(), {.steps = false, .idle = true});
   const int64_t count = arguments.integer("-n").value_or(3);
   const std::string color = arguments.option("--color").value_or("auto");
   if (color != "auto" && color != "always" && color != "never")

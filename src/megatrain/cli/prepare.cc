@@ -9,10 +9,10 @@
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
-#include "megatrain/cli/config_argument.h"
 #include "megatrain/cli/signal_watch.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
+#include "megatrain/config/run_config.h"
 #include "megatrain/data/open_data.h"
 #include "megatrain/data/prepared_set.h"
 #include "megatrain/io/file.h"
@@ -162,7 +162,7 @@ int say_stopped(const volatile std::sig_atomic_t* stop) {
 }  // namespace
 
 int verb_prepare(const Arguments& arguments) {
-  const TrainConfig config = load_config_argument(arguments, {.steps = false});
+  const TrainConfig config = load_run_config(arguments.one("CONFIG.yaml"), arguments.overrides(), {.steps = false});
   if (config.data.train.empty()) fail_config("there is nothing to prepare: the configuration has no data.train");
   const SignalWatch signals(/*saves=*/false);
   const Work work("the preparation", {.then = "progress is kept; the next call continues from there"});

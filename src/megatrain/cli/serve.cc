@@ -11,11 +11,14 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/base/work.h"
-#include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/model_arguments.h"
 #include "megatrain/cli/signal_watch.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
+#include "megatrain/config/arguments.h"
+#include "megatrain/config/config.h"
 #include "megatrain/http/server.h"
+#include "megatrain/inference/loaded_model.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/serve/api.h"
@@ -131,7 +134,7 @@ int verb_serve(const Arguments& arguments) {
 
   const std::vector<NamedAdapter> adapters = read_adapters(arguments, name);
 
-  LoadedModel model(given, arguments, "serve");
+  LoadedModel model(given, loaded_model_settings(arguments), "serve");
   std::vector<ApiModel> models = {{.name = name, .text = model.text()}};
   Problems problems;
   for (const NamedAdapter& adapter : adapters)

@@ -4,21 +4,21 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
-#include "megatrain/cli/config_argument.h"
 #include "megatrain/cli/next_commands.h"
 #include "megatrain/cli/progress.h"
 #include "megatrain/cli/signal_watch.h"
 #include "megatrain/cli/standard_streams.h"
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
-#include "megatrain/io/json.h"
+#include "megatrain/config/run_config.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/run/result_json.h"
 #include "megatrain/run/run.h"
 
 namespace megatrain {
 
 int verb_train(const Arguments& arguments) {
-  const TrainConfig config = load_config_argument(arguments);
+  const TrainConfig config = load_run_config(arguments.one("CONFIG.yaml"), arguments.overrides());
   SignalWatch signals(/*saves=*/true);
   RunHooks hooks;
   hooks.stop = signals.stop();
@@ -33,14 +33,7 @@ int verb_train(const Arguments& arguments) {
   end_log_status();
   std::string text;
   if (arguments.json()) {
-    const nlohmann::json json = {
-        {"run_dir", result.run_dir},
-        {"step", result.step},
-        {"loss", result.last_loss ? nlohmann::json(*result.last_loss) : nlohmann::json()},
-        {"model", result.stopped_by ? nlohmann::json() : nlohmann::json(result.run_dir + "/model")},
-        {"eval_loss", result.eval_loss ? nlohmann::json(*result.eval_loss) : nlohmann::json()},
-        {"state", result.state_hash.empty() ? nlohmann::json() : nlohmann::json(result.state_hash)}};
-    text = json_text(json) + "\n";
+    text = json_text(to_json(result)) + "\n";
   } else if (!result.stopped_by) {
     text = result.run_dir + "/model\n";
   }

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/bench/bench.h"
-#include "megatrain/cli/loaded_model.h"
+#include "megatrain/cli/model_arguments.h"
 #include "megatrain/config/config.h"
 #include "megatrain/config/config_help.h"
 #include "megatrain/machine/machines.h"

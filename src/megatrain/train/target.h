@@ -25,6 +25,9 @@ bool names_configuration(const std::string& name);
 // `layers` overrides the model's number of layers. Opens no device.
 Target read_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers);
 
+// The target of a configuration that has been read.
+Target target_of(const TrainConfig& config, std::optional<int64_t> layers = {});
+
 Session open_target(const std::string& name, const std::vector<std::string>& overrides, std::optional<int64_t> layers);
 
 }  // namespace megatrain

@@ -1,4 +1,4 @@
-#include "megatrain/cli/machine_to_plan.h"
+#include "megatrain/advice/machine_to_plan.h"
 
 #include <algorithm>
 
@@ -15,8 +15,7 @@ namespace megatrain {
 
 namespace {
 
-std::optional<int64_t> size_option(const Arguments& arguments, const char* name) {
-  const auto text = arguments.option(name);
+std::optional<int64_t> size_option(const char* name, const std::optional<std::string>& text) {
   if (!text) return {};
   try {
     const int64_t bytes = parse_bytes(*text);
@@ -69,11 +68,11 @@ PlannedMachine this_site(const Machine& machine, const TrainConfig& config, std:
 
 }  // namespace
 
-MachineToPlan machine_to_plan(const Arguments& arguments, const TrainConfig& config) {
-  const auto ram = size_option(arguments, "--ram"), disk = size_option(arguments, "--disk");
+MachineToPlan machine_to_plan(const MachineChoice& choice, const TrainConfig& config) {
+  const auto ram = size_option("--ram", choice.ram), disk = size_option("--disk", choice.disk);
   MachineToPlan planned;
-  if (const auto name = arguments.option("--machine")) {
-    planned.planned = named_site(*name, config, ram, disk);
+  if (choice.name) {
+    planned.planned = named_site(*choice.name, config, ram, disk);
   } else {
     planned.machine = open_machine(config.device, config.threads);
     planned.planned = this_site(planned.machine, config, ram, disk);

@@ -1,4 +1,4 @@
-#include "megatrain/cli/config_argument.h"
+#include "megatrain/config/run_config.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -45,18 +45,26 @@ void refuse_other_file(const std::string& path) {
                     path));
 }
 
-}  // namespace
-
-TrainConfig load_config_argument(const Arguments& arguments, const ConfigNeeds& needs) {
-  const std::string& path = arguments.one("CONFIG.yaml");
-  refuse_other_file(path);
-  TrainConfig config = load_config(path, arguments.overrides(), needs);
+TrainConfig checked(TrainConfig config) {
   const std::string& tokenizer = config.data.tokenizer;
   if (is_object_with(tokenizer, {"architectures", "model_type", "tokenizer_class", "added_tokens_decoder"}))
     fail_config(
         fmt::format("{} is {}, which is not a tokenizer.json; give a directory that has one, or the file itself",
                     config.names("data.tokenizer"), tokenizer));
   return config;
+}
+
+}  // namespace
+
+TrainConfig load_run_config(const std::string& path, const std::vector<std::string>& overrides,
+                            const ConfigNeeds& needs) {
+  refuse_other_file(path);
+  return checked(load_config(path, overrides, needs));
+}
+
+TrainConfig parse_run_config(const std::string& text, const std::string& name,
+                             const std::vector<std::string>& overrides, const ConfigNeeds& needs) {
+  return checked(parse_config(text, name, overrides, needs));
 }
 
 }  // namespace megatrain

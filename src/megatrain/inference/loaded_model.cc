@@ -1,4 +1,4 @@
-#include "megatrain/cli/loaded_model.h"
+#include "megatrain/inference/loaded_model.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -30,7 +30,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMostAtOnce = 32;  // sequences
-constexpr const char* kModelOptions[] = {"--device", "--precision", "--memory.gpu", "--threads"};
 
 ModelConfig read_config(const std::string& directory) {
   const std::string path = directory + "/config.json";
@@ -66,11 +65,6 @@ std::string text_directory(const std::string& directory, const std::string& base
 
 }  // namespace
 
-std::vector<std::string> with_loaded_model_options(std::vector<std::string> options) {
-  for (const char* option : kModelOptions) options.push_back(option);
-  return options;
-}
-
 std::string model_directory(const std::string& given) {
   const std::string name = find_model_or_adapter(given, ModelParts::weights);
   if (is_adapter_directory(name)) return name;
@@ -97,18 +91,14 @@ std::string model_directory(const std::string& given) {
                   name));
 }
 
-LoadedModel::LoadedModel(const std::string& name, const Arguments& arguments, const std::string& verb)
+LoadedModel::LoadedModel(const std::string& name, const std::vector<std::string>& settings, const std::string& asker)
     : directory_(model_directory(name)),
       adapter_(adapter_of(directory_)),
       base_(base_of(directory_, adapter_)),
       config_(read_config(base_)),
       text_(ModelText::load(text_directory(directory_, base_))) {
-  std::vector<std::string> overrides;
-  for (const std::string option : kModelOptions) {
-    if (const auto value = arguments.option(option)) overrides.push_back(option + "=" + *value);
-  }
-  settings_ = parse_config("", verb, overrides, {.model = false, .data = false, .steps = false});
-  if (arguments.option("--precision")) {
+  settings_ = parse_config("", asker, settings, {.model = false, .data = false, .steps = false});
+  if (std::ranges::any_of(settings, [](const std::string& word) { return word.starts_with("--precision="); })) {
     dtype_ = settings_.precision == "fp32" ? DType::f32 : DType::bf16;
   } else {
     dtype_ = config_.dtype == DType::f32 ? DType::f32 : DType::bf16;
@@ -204,6 +194,8 @@ void LoadedModel::load_choices() {
 AdapterRules LoadedModel::adapters() const { return adapter_rules(settings_.adapter, true); }
 
 void LoadedModel::load() {
+  generator_.reset();
+  if (!records_.empty()) return;
   check_weights(base_, config_);
   verify_model_of_run(directory_);
   machine_ = open_machine(settings_.device, settings_.threads);

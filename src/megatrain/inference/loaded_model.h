@@ -1,4 +1,4 @@
-// A model ready to answer, shared by `generate`, `eval`, `chat` and `serve`.
+// A model ready to answer, shared by `generate`, `eval`, `chat`, `serve` and the Python module.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "megatrain/config/adapter_file.h"
-#include "megatrain/config/arguments.h"
 #include "megatrain/config/config.h"
 #include "megatrain/generate/answer.h"
 #include "megatrain/model/layers/model_config.h"
@@ -18,8 +17,8 @@
 
 namespace megatrain {
 
-// The verb's own options plus those that LoadedModel reads.
-std::vector<std::string> with_loaded_model_options(std::vector<std::string> options);
+// The configuration keys that LoadedModel takes.
+inline constexpr const char* kModelSettings[] = {"device", "precision", "memory.gpu", "threads"};
 
 // A Hugging Face or PEFT directory, a name in the Hugging Face cache, or the model of a finished run. Throws
 // Error(bad_input).
@@ -27,8 +26,9 @@ std::string model_directory(const std::string& given);
 
 class LoadedModel {
  public:
-  // Reads only small files; generator_for() and generator_with() load the weights.
-  LoadedModel(const std::string& name, const Arguments& arguments, const std::string& verb);
+  // Reads only small files; generator_for() and generator_with() load the weights. `settings`: words such as
+  // "--device=cpu" for some of kModelSettings. `asker` stands for a configuration's file in messages.
+  LoadedModel(const std::string& name, const std::vector<std::string>& settings, const std::string& asker);
 
   const ModelText& text() const { return text_; }
   const ModelConfig& config() const { return config_; }
@@ -44,7 +44,8 @@ class LoadedModel {
   Prompt prompt(const std::string& text, const std::string& where) const;
   Prompt chat_prompt(const nlohmann::ordered_json& messages, const std::string& where) const;
 
-  // Loads the weights and allocates for these prompts, as many at once as fit.
+  // Loads the weights and allocates for these prompts, as many at once as fit. A second call keeps the weights and
+  // makes another generator.
   Generator& generator_for(const std::vector<Prompt>& prompts);
 
   // The same for prompts that are not known yet. Given values are used as they are: throws Error(bad_config) for a

@@ -1,0 +1,52 @@
+// What `megatrain plan` reports of a target on a machine: its plan, or why none fits and what would.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "megatrain/advice/machine_to_plan.h"
+#include "megatrain/advice/suggestions.h"
+#include "megatrain/io/json.h"
+#include "megatrain/plan/fit.h"
+#include "megatrain/plan/outlook.h"
+#include "megatrain/run/disk_need.h"
+#include "megatrain/train/target.h"
+
+namespace megatrain {
+
+struct PlanQuestion {
+  Target target;
+  MachineChoice machine = {};
+  std::optional<int64_t> seed = {};  // of a random plan that fits
+  std::optional<double> price = {};  // of an hour
+  bool run_dir_is_known = false;     // the target says where a run writes, so the disk must have room
+};
+
+struct PlanAnswer {
+  struct Made {
+    PlanInputs inputs;
+    Plan plan;
+    std::vector<std::string> changes;  // what was reduced to make it fit
+    Outlook outlook = {};
+    std::optional<Outlook> smallest = {};  // for a step of one micro-batch, if size_matters() and the step has more
+  };
+  std::optional<Made> made;             // nothing: no plan fits
+  std::string problem;                  // why nothing fits, or what the disk has no room for; empty: all fits
+  std::vector<Suggestion> suggestions;  // if no plan fits
+  int64_t longest = 0;                  // longest_context()
+  DiskNeed files;                       // if there is a plan
+  FreeSpaceOf free_of;                  // empty: planned for another machine
+  MachineProfile machine;
+  std::optional<double> price;
+};
+
+// Throws Error(bad_config) for what is no question. What does not fit is an answer.
+PlanAnswer answer_plan(const PlanQuestion& question);
+
+// docs/reference/cli.md, "plan".
+nlohmann::json to_json(const PlanAnswer& answer);
+nlohmann::json machine_json(const MachineProfile& machine);
+
+}  // namespace megatrain

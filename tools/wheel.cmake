@@ -1,0 +1,30 @@
+# The contents of a wheel (pyproject.toml): the Python module, and the program for the PATH. With CUDA both are there
+# twice: a build that needs CUDA's libraries and one that does not. tools/launch and the package's __init__.py choose.
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module ${SKBUILD_SABI_COMPONENT})
+find_package(nanobind CONFIG REQUIRED)
+if(NOT DEFINED SKBUILD_PLATLIB_DIR)
+  message(FATAL_ERROR "MEGATRAIN_PYTHON is for wheels: run 'pip install .' or tools/package --wheel")
+endif()
+
+file(GLOB python_sources CONFIGURE_DEPENDS src/megatrain/python/*.cc)
+function(add_python_module name)
+  nanobind_add_module(${name} STABLE_ABI NB_STATIC ${python_sources})
+  target_link_libraries(${name} PRIVATE megatrain_core)
+  # Two modules with a C++ library inside must not see each other's symbols, nor those of other packages.
+  target_link_options(${name} PRIVATE LINKER:--exclude-libs,ALL)
+  target_compile_definitions(${name} PRIVATE MEGATRAIN_MODULE=${name})
+  install(TARGETS ${name} LIBRARY DESTINATION megatrain COMPONENT python)
+endfunction()
+add_python_module(_core)
+
+if(NOT MEGATRAIN_WITH_CUDA)
+  install(PROGRAMS $<TARGET_FILE:megatrain> DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT python)
+  return()
+endif()
+add_python_module(_core_cuda)
+add_executable(megatrain-cpu src/megatrain/cli/main.cc)
+target_link_libraries(megatrain-cpu PRIVATE megatrain_core)
+set_target_properties(_core megatrain-cpu PROPERTIES MEGATRAIN_WITHOUT_CUDA ON)
+install(PROGRAMS $<TARGET_FILE:megatrain> DESTINATION ${SKBUILD_DATA_DIR}/lib/megatrain RENAME megatrain-cuda COMPONENT python)
+install(PROGRAMS $<TARGET_FILE:megatrain-cpu> DESTINATION ${SKBUILD_DATA_DIR}/lib/megatrain COMPONENT python)
+install(PROGRAMS tools/launch DESTINATION ${SKBUILD_SCRIPTS_DIR} RENAME megatrain COMPONENT python)
