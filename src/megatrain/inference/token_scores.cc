@@ -22,14 +22,19 @@ double log_prob(std::span<const float> logits, int32_t id) {
   return found;
 }
 
+void check_ids(const CachedForward& forward, std::span<const int32_t> ids) {
+  const int64_t vocab = forward.model().vocab;
+  for (const int32_t id : ids)
+    if (id < 0 || id >= vocab)
+      fail_input(fmt::format("the token id {} is outside the vocabulary of {} tokens", id, vocab));
+}
+
 }  // namespace
 
 void each_logits(CachedForward& forward, std::span<const int32_t> ids, int64_t first,
                  const std::function<void(int64_t i, std::span<const float> logits)>& take) {
-  const int64_t vocab = forward.model().vocab, count = static_cast<int64_t>(ids.size());
-  for (const int32_t id : ids)
-    if (id < 0 || id >= vocab)
-      fail_input(fmt::format("the token id {} is outside the vocabulary of {} tokens", id, vocab));
+  check_ids(forward, ids);
+  const int64_t count = static_cast<int64_t>(ids.size());
   for (int64_t at = 0; at < count;) {
     const int64_t fed = at < first ? std::min(first - at, forward.pass_tokens()) : 1;
     const std::span<const float> logits =
@@ -44,6 +49,7 @@ void each_logits(CachedForward& forward, std::span<const int32_t> ids, int64_t f
 }
 
 std::vector<float> log_probs(CachedForward& forward, std::span<const int32_t> ids) {
+  check_ids(forward, ids);
   std::vector<float> found;
   if (ids.size() < 2) return found;
   each_logits(forward, ids.first(ids.size() - 1), 0, [&](int64_t i, std::span<const float> logits) {
