@@ -9,7 +9,7 @@ endif()
 file(GLOB python_sources CONFIGURE_DEPENDS src/megatrain/python/*.cc)
 function(add_python_module name)
   nanobind_add_module(${name} STABLE_ABI NB_STATIC ${python_sources})
-  target_link_libraries(${name} PRIVATE megatrain_core)
+  target_link_libraries(${name} PRIVATE megatrain_advice megatrain_inference)
   # Two modules with a C++ library inside must not see each other's symbols, nor those of other packages.
   target_link_options(${name} PRIVATE LINKER:--exclude-libs,ALL)
   target_compile_definitions(${name} PRIVATE MEGATRAIN_MODULE=${name})

@@ -4,6 +4,7 @@ import ctypes
 import glob
 import os
 import sys
+from importlib.util import find_spec
 from types import ModuleType
 
 _LIBRARIES = ("libcudart.so.13", "libnvrtc.so.13", "libcublasLt.so.13", "libcudnn.so.9")
@@ -27,21 +28,19 @@ def _load_libraries() -> str:
 
 
 def load() -> ModuleType:
-    try:
-        from importlib.util import find_spec
-
-        has_cuda = find_spec("megatrain._core_cuda") is not None
-    except ImportError:
-        has_cuda = False
-    if has_cuda:
+    if find_spec("megatrain._core_cuda") is not None:
         missing = _load_libraries()
         if not missing:
-            from megatrain import _core_cuda  # type: ignore[attr-defined]
+            try:
+                from megatrain import _core_cuda  # type: ignore[attr-defined]
 
-            return _core_cuda  # type: ignore[no-any-return]
+                return _core_cuda  # type: ignore[no-any-return]
+            except ImportError as error:
+                missing = str(error)
         if os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg"):
             print(
-                f"megatrain: CUDA's {missing} was not found, so the GPU is not used; pip install 'megatrain[cuda]'",
+                f"megatrain: the GPU is not used, as CUDA's libraries did not load ({missing}); "
+                "pip install 'megatrain[cuda]'",
                 file=sys.stderr,
             )
     from megatrain import _core
