@@ -81,7 +81,10 @@ TEST(TokenScores, HaveNothingToSayOfLessThanTwoTokensAndRefuseIdsOutsideTheVocab
   CachedForward& forward = model.generator_for({{.ids = {3, 4}}}).forward();
   EXPECT_TRUE(log_probs(forward, std::vector<int32_t>{3}).empty());
   for (const int32_t id : {-1, static_cast<int32_t>(model.config().vocab)})
-    EXPECT_NE(refused_with(ExitCode::bad_input, [&] { log_probs(forward, std::vector<int32_t>{3, id}); })
+    EXPECT_NE(refused_with(ExitCode::bad_input,
+                           [&] {
+                             log_probs(forward, std::vector<int32_t>{3, id});
+                           })
                   .find(std::to_string(id)),
               std::string::npos);
 }

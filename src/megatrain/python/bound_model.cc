@@ -135,7 +135,7 @@ auto alone(BoundModel& model, Work work) {
 
 std::vector<Reply> generate(BoundModel& model, std::vector<std::string> prompts, bool chat, int64_t max_tokens,
                             double temperature, std::optional<double> top_p, std::optional<int64_t> top_k,
-                            uint64_t seed, std::vector<std::string> stops, bool in_main_thread) {
+                            uint64_t seed, std::vector<std::string> stops, bool takes_interrupts) {
   const Asked asked{.prompts = std::move(prompts),
                     .chat = chat,
                     .max_tokens = max_tokens,
@@ -144,7 +144,7 @@ std::vector<Reply> generate(BoundModel& model, std::vector<std::string> prompts,
                     .top_k = top_k,
                     .seed = seed,
                     .stops = std::move(stops)};
-  const Interrupt interrupt(in_main_thread, kInterrupted);
+  const Interrupt interrupt(takes_interrupts, kInterrupted);
   std::vector<Reply> replies = alone(model, [&] { return model.generate(asked, interrupt); });
   if (*interrupt.stop() != 0) {
     PyErr_SetNone(PyExc_KeyboardInterrupt);
@@ -162,7 +162,7 @@ void bind_model(nb::module_& module) {
       .def(nb::init<const std::string&, const std::vector<std::string>&>(), nb::arg("name"), nb::arg("settings"))
       .def("generate", &generate, nb::arg("prompts"), nb::arg("chat"), nb::arg("max_tokens"), nb::arg("temperature"),
            nb::arg("top_p").none(), nb::arg("top_k").none(), nb::arg("seed"), nb::arg("stops"),
-           nb::arg("in_main_thread"))
+           nb::arg("takes_interrupts"))
       .def("log_probs",
            [](BoundModel& model, const Ids& ids) {
              std::vector<float> found = alone(model, [&] { return model.log_probs_of(span_of(ids)); });

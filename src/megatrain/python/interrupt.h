@@ -8,7 +8,8 @@ namespace megatrain {
 
 class Interrupt {
  public:
-  // `watches`: false where Python does not deliver signals, outside its main thread. At most one object watches.
+  // `watches`: false where ctrl-C is not to become KeyboardInterrupt: outside Python's main thread, and under a handler
+  // of the program's own. At most one object watches.
   // `answer` is written to standard error at the first SIGINT; it must be a literal.
   Interrupt(bool watches, const char* answer);
   ~Interrupt();

@@ -72,7 +72,7 @@ NB_MODULE(MEGATRAIN_MODULE, module) {
   bind_step(module);
   bind_model(module);
   module.def("train", &train_for_python, nb::arg("name"), nb::arg("text").none(), nb::arg("overrides"),
-             nb::arg("on_step").none(), nb::arg("in_main_thread"));
+             nb::arg("on_step").none(), nb::arg("takes_interrupts"));
   module.def("plan", &plan, nb::arg("name"), nb::arg("text").none(), nb::arg("overrides"), nb::arg("layers").none(),
              nb::arg("seed").none(), nb::arg("price").none(), nb::arg("machine").none(), nb::arg("ram").none(),
              nb::arg("disk").none());

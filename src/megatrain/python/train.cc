@@ -52,8 +52,8 @@ class StepCaller {
 
 std::string train_for_python(const std::string& name, const std::optional<std::string>& text,
                              const std::vector<std::string>& overrides, const nb::object& on_step,
-                             bool in_main_thread) {
-  Interrupt interrupt(in_main_thread,
+                             bool takes_interrupts) {
+  Interrupt interrupt(takes_interrupts,
                       "\nmegatrain: interrupted: finishing the step; the run then saves a checkpoint and stops\n");
   StepCaller caller(on_step, interrupt);
   RunHooks hooks{.on_step = [&](const StepMetrics& metrics) { caller(metrics); },

@@ -14,6 +14,6 @@ namespace megatrain {
 // once a checkpoint is saved.
 std::string train_for_python(const std::string& name, const std::optional<std::string>& text,
                              const std::vector<std::string>& overrides, const nanobind::object& on_step,
-                             bool in_main_thread);
+                             bool takes_interrupts);
 
 }  // namespace megatrain

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -68,8 +69,10 @@ class Answer(str):
         return answer
 
 
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+def _takes_interrupts() -> bool:
+    """Whether ctrl-C reaches this thread as KeyboardInterrupt, rather than a handler of the caller's own."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _plain(value: Any) -> Any:
@@ -137,7 +140,7 @@ def train(
     ends the run; KeyboardInterrupt or that exception is then raised. {"resume": True} among the overrides continues.
     """
     name, text = _config(config)
-    result: dict[str, Any] = json.loads(_core.train(name, text, _overrides(overrides), on_step, _in_main_thread()))
+    result: dict[str, Any] = json.loads(_core.train(name, text, _overrides(overrides), on_step, _takes_interrupts()))
     return result
 
 
@@ -261,7 +264,7 @@ class Model:
     ) -> list[Answer]:
         stops = [stop] if isinstance(stop, str) else list(stop)
         replies = self._model.generate(
-            prompts, chat, max_tokens, temperature, top_p, top_k, seed, stops, _in_main_thread()
+            prompts, chat, max_tokens, temperature, top_p, top_k, seed, stops, _takes_interrupts()
         )
         return [Answer._of(reply) for reply in replies]
 

@@ -54,7 +54,7 @@ class Model:
         top_k: int | None,
         seed: int,
         stops: list[str],
-        in_main_thread: bool,
+        takes_interrupts: bool,
     ) -> list[tuple[str, list[int], int, bool]]: ...
     def log_probs(self, ids: NDArray[numpy.int32]) -> NDArray[numpy.float32]: ...
     def logits(self, ids: NDArray[numpy.int32], last: int) -> NDArray[numpy.float32]: ...
@@ -70,7 +70,7 @@ def train(
     text: str | None,
     overrides: list[str],
     on_step: Callable[[Step], object] | None,
-    in_main_thread: bool,
+    takes_interrupts: bool,
 ) -> str: ...
 def plan(
     name: str,
