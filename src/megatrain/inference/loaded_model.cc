@@ -195,7 +195,8 @@ AdapterRules LoadedModel::adapters() const { return adapter_rules(settings_.adap
 
 void LoadedModel::load() {
   generator_.reset();
-  if (!records_.empty()) return;
+  if (loaded_) return;
+  weight_bytes_ = 0;
   check_weights(base_, config_);
   verify_model_of_run(directory_);
   machine_ = open_machine(settings_.device, settings_.threads);
@@ -213,6 +214,7 @@ void LoadedModel::load() {
   load_weights(base_, records_, static_cast<int>(settings_.threads));
   if (adapter_) load_adapter(directory_, adapters(), records_, static_cast<int>(settings_.threads));
   load_choices();
+  loaded_ = true;
 }
 
 bool LoadedModel::fits(const GeneratorOptions& options) const {

@@ -81,6 +81,7 @@ class LoadedModel {
     std::vector<LayerRecord> records = {};
   };
   std::list<Choice> choices_;
+  bool loaded_ = false;
   int64_t weight_bytes_ = 0;
   double load_start_s_ = 0;
   std::unique_ptr<Generator> generator_;
