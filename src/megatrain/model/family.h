@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "megatrain/hub/text_names.h"
 #include "megatrain/io/json.h"
 #include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/config_reader.h"
@@ -53,6 +54,8 @@ struct Family {
   std::string architecture;  // its name in config.json's architectures
   std::string model_type;
   std::vector<std::string> other_types = {};  // model_types of files with the same architecture and maths
+
+  TextNames file_names = {};  // how files name the modules of a model of its own
 
   // Fields of config.json that this family reads. A family refuses the fields that only other families list.
   std::vector<std::string> fields = {};
