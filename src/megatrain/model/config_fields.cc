@@ -147,11 +147,21 @@ ordered_json latent_json(const LatentConfig& latent) {
           {"qk_rope_head_dim", turning}, {"v_head_dim", value},   {"rope_interleave", pairs}};
 }
 
+// Those that checkpoints of versions without them lack, so they are there only if they differ from none.
+void add_newer_fields(const ModelConfig& c, std::vector<ModelField>& fields) {
+  if (c.mamba2.heads > 0) fields.push_back({"mamba2", mamba2_json(c.mamba2), true});
+  if (c.gated_conv.taps > 0) fields.push_back({"gated_conv", gated_conv_json(c.gated_conv), true});
+  if (!c.no_mixer.empty()) fields.push_back({"layers_without_mixer", c.no_mixer, true});
+  if (c.attention_cap > 0) fields.push_back({"attn_logit_softcapping", c.attention_cap, true});
+  if (!scales_json(c.scales).is_null()) fields.push_back({"multipliers", scales_json(c.scales), true});
+  if (c.latent.kv_rank > 0) fields.push_back({"latent_attention", latent_json(c.latent), true});
+}
+
 }  // namespace
 
 std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Structured bindings keep this list complete: a new field of either struct does not compile until it is bound here.
-  // Every bound name must then be used below, or be discarded with the reason.
+  // Every bound name must then be used below or in add_newer_fields(), or be discarded with the reason.
   const auto& [architecture, part_of, embedding_module, norm_module, vocab, hidden, ff, layers, heads, kv_heads,
                head_dim, full_heads, max_position, norm_eps, norm_offset, norm_centred, init_std, pad_id, tied,
                qkv_bias, o_bias, mlp_bias, qk_norm, qk_norm_spans, attention_gate, v_norm, kv_readers, wide_readers,
@@ -224,12 +234,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"rope_parameters.partial_rotary_factor", proportion, true},
       {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : ordered_json(), true},
   };
-  if (mamba2.heads > 0) fields.push_back({"mamba2", mamba2_json(mamba2), true});
-  if (gated_conv.taps > 0) fields.push_back({"gated_conv", gated_conv_json(gated_conv), true});
-  if (!no_mixer.empty()) fields.push_back({"layers_without_mixer", no_mixer, true});
-  if (attention_cap > 0) fields.push_back({"attn_logit_softcapping", attention_cap, true});
-  if (!scales_json(scales).is_null()) fields.push_back({"multipliers", scales_json(scales), true});
-  if (latent.kv_rank > 0) fields.push_back({"latent_attention", latent_json(latent), true});
+  add_newer_fields(config, fields);
   return fields;
 }
 
