@@ -10,20 +10,32 @@ import time
 import torch
 
 
-def parse(description):
-    parser = argparse.ArgumentParser(description=description)
-    for name, value in (("layers", 20), ("hidden", 3584), ("ff", 18944), ("heads", 28), ("kv-heads", 4),
-                        ("head-dim", 128), ("vocab", 152064), ("batch", 32), ("seq-len", 1024), ("micro-batch", 8)):
+def add_step(parser, micro_batch=8, steps=5):
+    """The options that every peer has."""
+    for name, value in (("batch", 32), ("seq-len", 1024), ("micro-batch", micro_batch)):
         parser.add_argument("--" + name, type=int, default=value)
-    parser.add_argument("-r", "--steps", type=int, default=5, help="the first one warms up")
+    parser.add_argument("-r", "--steps", type=int, default=steps, help="the first one warms up")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--recompute", action="store_true", help="recompute every block in backward")
+
+
+def checked(parser):
+    """The arguments, refused where add_step()'s options cannot be obeyed."""
     arguments = parser.parse_args()
     if arguments.batch % arguments.micro_batch:
         parser.error("--micro-batch must divide --batch")
     if arguments.device == "cuda" and not torch.cuda.is_available():
         parser.error("there is no CUDA device; --device cpu with small sizes checks that the script runs")
     return arguments
+
+
+def parse(description):
+    parser = argparse.ArgumentParser(description=description)
+    for name, value in (("layers", 20), ("hidden", 3584), ("ff", 18944), ("heads", 28), ("kv-heads", 4),
+                        ("head-dim", 128), ("vocab", 152064)):
+        parser.add_argument("--" + name, type=int, default=value)
+    add_step(parser)
+    parser.add_argument("--recompute", action="store_true", help="recompute every block in backward")
+    return checked(parser)
 
 
 def micro_batches(arguments, step):
@@ -38,7 +50,7 @@ def trained_tokens(arguments):
 
 
 def train_step(model, optimizer, arguments, step):
-    """One optimizer step over the micro-batches, clipped at 1.0; the step's mean loss."""
+    """One optimizer step over the micro-batches, clipped at 1.0; the step's mean loss. model(tokens) is a sum."""
     total = 0
     for tokens in micro_batches(arguments, step):
         loss = model(tokens) / trained_tokens(arguments)
