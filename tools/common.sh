@@ -41,6 +41,9 @@ cutlass=nvidia-cutlass==4.2.0.0
 # The headers for attention's graphs: the version with which the tests have passed.
 # shellcheck disable=SC2034
 cudnn_frontend=nvidia-cudnn-frontend==1.32.0
+# The wheel with Apache Arrow's C++ libraries and headers, for Parquet and Arrow files.
+# shellcheck disable=SC2034
+arrow=pyarrow==26.0.1
 
 # Dependencies unpacked by tools/pack_gpu_deps are used if their folder exists.
 packed=$root/.gpu-deps

@@ -2,7 +2,8 @@
 """Shows a megatrain run in MLflow, while it runs or afterwards.
 
     pip install mlflow
-    python3 examples/track/to_mlflow.py RUN [--uri sqlite:///mlflow.db] [--experiment megatrain] [--once]
+    python3 examples/track/to_mlflow.py RUN [--uri sqlite:///mlflow.db] [--experiment megatrain] [--name NAME]
+        [--once]
     mlflow ui --backend-store-uri sqlite:///mlflow.db
 
 Started again, it goes on where it ended, in the same run there: RUN/sent-to-mlflow.json has its tag megatrain.run and how
@@ -21,6 +22,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("run", type=Path)
 parser.add_argument("--uri", default="sqlite:///mlflow.db")
 parser.add_argument("--experiment", default="megatrain")
+parser.add_argument("--name", help="of the run there; otherwise its directory's")
 parser.add_argument("--once", action="store_true", help="take what is there, and do not wait for more")
 given = parser.parse_args()
 
@@ -34,7 +36,7 @@ if known:
     run = known[0]
 else:
     sent.forget()  # the database is new, or the run was deleted there
-    run = client.create_run(experiment.experiment_id, run_name=path.name, tags={"megatrain.run": sent.id})
+    run = client.create_run(experiment.experiment_id, run_name=given.name or path.name, tags={"megatrain.run": sent.id})
     client.log_batch(run.info.run_id, params=[Param(key, value[:500]) for key, value in settings(path).items()][:100])
 
 try:

@@ -302,9 +302,42 @@ TEST(WhatFits, HasEveryPresetInEveryModeAndFitsMoreWithMoreMemory) {
   EXPECT_GT(fitting(large, "fp32"), fitting(small, "fp32"));
   EXPECT_EQ(fitting(small, "longest context"), fitting(small, "int8+stochastic"));
   EXPECT_GT(fitting(large, "LoRA"), fitting(large, "int8+stochastic"));
-  const std::string text = what_fits_text(small);
-  for (const char* part : {"qwen2.5-0.5b", "llama3-70b", "int8+stochastic", "no"})
-    EXPECT_NE(text.find(part), std::string::npos) << part;
+  const FitTable table(presets);
+  const std::vector<FitRow> first(small.begin(), small.begin() + static_cast<int64_t>(modes));
+  EXPECT_NE(table.header().find("int8+stochastic"), std::string::npos) << table.header();
+  EXPECT_TRUE(table.line(first).starts_with("qwen2.5-0.5b  ")) << table.line(first);
+  EXPECT_EQ(table.line(first).find(" no"), std::string::npos) << table.line(first);
+}
+
+TEST(WhatFits, TellsTheRowsOfAModelInOrderAndBeforeLargerModelsAreKnown) {
+  const std::vector<std::string> presets = {"qwen3-4b", "qwen2.5-0.5b", "qwen2.5-1.5b"};
+  std::vector<std::string> told;
+  TrainConfig config;
+  config.threads = 3;
+  const std::vector<FitRow> rows =
+      what_fits(presets, config, false, machine_with("4090", 64 * kGiB), [&](const std::vector<FitRow>& of_model) {
+        EXPECT_EQ(of_model.size(), fit_modes().size());
+        told.push_back(of_model.front().model);
+      });
+  EXPECT_EQ(told, (std::vector<std::string>{"qwen2.5-0.5b", "qwen2.5-1.5b", "qwen3-4b"}));
+  EXPECT_EQ(rows.size(), presets.size() * fit_modes().size());
+}
+
+TEST(WhatFits, SaysWhatAGpuWouldChangeForAMachineThatHasNone) {
+  MachineProfile cpu = named_machine("4090");
+  cpu.shared_cores = 8;
+  cpu.updates_on_device = false;
+  cpu.flops_per_s = 240e9;
+  cpu.hbm_bytes_per_s = 80e9;
+  const std::vector<GpuGain> gains = gpu_gains({}, machine_from_profile(cpu), machine_with("4090", 64 * kGiB));
+  ASSERT_FALSE(gains.empty());
+  for (const GpuGain& gain : gains) {
+    EXPECT_EQ(gain.here.model, gain.with_gpu.model);
+    EXPECT_EQ(gain.here.mode, gain.with_gpu.mode);
+    EXPECT_GT(gain.with_gpu.tokens_per_s, 100 * gain.here.tokens_per_s) << gain.here.model;
+    EXPECT_GT(gain.least_gpu_bytes, 0) << gain.here.model;
+    EXPECT_LE(gain.least_gpu_bytes, 24 * kGiB) << gain.here.model;
+  }
 }
 
 TEST(WhatFits, AdaptersNeedTheBaseAsItIsReleasedAndMoreTokensIfItStaysInItsFiles) {

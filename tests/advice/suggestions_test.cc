@@ -7,8 +7,10 @@
 #include <fmt/format.h>
 
 #include "megatrain/advice/plan_inputs.h"
+#include "megatrain/advice/what_fits.h"
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/model/model_source.h"
 #include "tests/advice/presets.h"
 #include "tests/support/fixtures.h"
 
@@ -40,14 +42,17 @@ struct Typed {
   }
 };
 
-// Checks that every suggestion made of options fits when appended, at the speed it states.
+// Checks that every suggestion made of options fits when appended, at the speed it states. Beside adapters the base has
+// the types of its release.
 std::vector<Suggestion> pasted(const Typed& typed, const ModelConfig& model, const PlannedMachine& planned) {
   const std::vector<Suggestion> list = what_would_fit(typed.config(), model, planned);
   EXPECT_FALSE(list.empty());
-  EXPECT_LE(list.size(), 3u);
+  EXPECT_LE(list.size(), 4u);
   for (const Suggestion& s : list) {
     if (s.change.ends_with("more RAM")) continue;
-    const auto found = fit(plan_inputs(typed.config(s.change), model, planned));
+    const TrainConfig config = typed.config(s.change);
+    const auto found =
+        fit(plan_inputs(config, model, planned, config.adapter.rank > 0 ? declared_types(model) : TensorTypes()));
     EXPECT_TRUE(found) << s.change;
     if (found) {
       EXPECT_DOUBLE_EQ(found->outlook.tokens_per_s, s.tokens_per_s) << s.change;
@@ -58,15 +63,48 @@ std::vector<Suggestion> pasted(const Typed& typed, const ModelConfig& model, con
 
 }  // namespace
 
-TEST(Suggestions, OfAHostThatLacksMemoryTheDiskThenSmallerStateThenAFrozenHalf) {
+TEST(Suggestions, OfAHostThatLacksMemorySmallerStateThenAdaptersThenAFrozenHalfAndTheDisk) {
   // 7.6 billion parameters: 91 GB of state, 53 in int8, 61 in bf16
   const Typed typed{{"--batch=32", "--micro_batch=8"}};
   const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-7b"), machine_with("4090", 80 * kGiB));
-  ASSERT_EQ(list.size(), 3u);
-  EXPECT_TRUE(list[0].change.starts_with("--memory.nvme_path=DIR --memory.nvme=")) << list[0].change;
-  EXPECT_EQ(list[1].change, "--state.moments=bf16");
-  EXPECT_EQ(list[2].change, "--freeze=model.embed_tokens.*,model.layers.[0-9].*,model.layers.1[0-3].*");
-  EXPECT_FALSE(list[2].note.empty());
+  ASSERT_EQ(list.size(), 4u);
+  EXPECT_EQ(list[0].change, "--state.moments=bf16");
+  for (const char* change : {"--adapter.rank=16", "--memory.nvme_path=DIR --memory.nvme=",
+                             "--freeze=model.embed_tokens.*,model.layers.[0-9].*,model.layers.1[0-3].*"})
+    EXPECT_TRUE(starting_with(list, change)) << change;
+  EXPECT_FALSE(starting_with(list, "--freeze=")->note.empty());
+  EXPECT_FALSE(starting_with(list, "--adapter.rank=")->note.empty());
+}
+
+TEST(Suggestions, OfAModelAloneHaveTheStepThatEachOfThemNeeds) {
+  const ModelConfig model = preset("qwen2.5-7b");
+  const PlannedMachine planned = machine_with("4090", 64 * kGiB);
+  const TensorTypes stored = declared_types(model);
+  const FreeStep free{.batch = true, .micro_batch = true};
+  const std::vector<Suggestion> list = what_would_fit({}, model, planned, stored, free),
+                                one_sequence = what_would_fit({}, model, planned, stored);
+  const std::vector<FitRow> rows = what_fits({"qwen2.5-7b"}, {}, false, planned);
+  const auto row = [&](const std::string& mode) { return *std::ranges::find(rows, mode, &FitRow::mode); };
+  ASSERT_TRUE(starting_with(list, "--state.moments=int8"));
+  EXPECT_EQ(list.front().change, "--state.moments=int8");
+  EXPECT_NEAR(list.front().tokens_per_s / row("int8").tokens_per_s, 1, 0.02);
+  EXPECT_GT(list.front().tokens_per_s, 3 * one_sequence.front().tokens_per_s);
+  EXPECT_NEAR(starting_with(list, "--adapter.rank=16")->tokens_per_s / row("LoRA").tokens_per_s, 1, 0.02);
+}
+
+TEST(Suggestions, WhatIsFasterIsFasterAndNothingIsSaidOfARunThatNothingHelps) {
+  const ModelConfig model = preset("qwen2.5-3b");
+  const PlannedMachine planned = machine_with("4090", 64 * kGiB);
+  const Typed small{{"--batch=8"}};
+  const double now = fit(plan_inputs(small.config(), model, planned))->outlook.tokens_per_s;
+  const std::vector<Suggestion> list = what_is_faster(small.config(), model, planned, {}, {}, now);
+  ASSERT_TRUE(starting_with(list, "--batch=32"));
+  ASSERT_TRUE(starting_with(list, "--adapter.rank=16"));
+  for (const Suggestion& s : list) EXPECT_GT(s.tokens_per_s, now) << s.change;
+  const Typed adapters{{"--batch=128", "--adapter.rank=16"}};
+  const TensorTypes stored = declared_types(model);
+  const double fast = fit(plan_inputs(adapters.config(), model, planned, stored))->outlook.tokens_per_s;
+  EXPECT_TRUE(what_is_faster(adapters.config(), model, planned, stored, {}, fast).empty());
 }
 
 TEST(Suggestions, WhereTheUsersOwnLimitIsShortItIsRaisedAndNoRamIsBought) {
@@ -86,10 +124,9 @@ TEST(Suggestions, WhereTheUsersOwnLimitIsShortItIsRaisedAndNoRamIsBought) {
 TEST(Suggestions, OfADeviceThatLacksMemoryFewerTokensAtATime) {
   const Typed typed{{"--batch=32", "--micro_batch=32", "--seq_len=4096", "--mlp_chunk=131072"}};
   const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-7b"), machine_with("4090", 256 * kGiB));
-  ASSERT_EQ(list.size(), 3u);
-  EXPECT_TRUE(list[0].change.starts_with("--micro_batch=")) << list[0].change;
-  EXPECT_TRUE(list[1].change.starts_with("--mlp_chunk=")) << list[1].change;
-  EXPECT_TRUE(list[2].change.starts_with("--seq_len=")) << list[2].change;
+  ASSERT_EQ(list.size(), 4u);
+  for (const char* change : {"--micro_batch=", "--mlp_chunk=", "--seq_len=", "--adapter.rank="})
+    EXPECT_TRUE(starting_with(list, change)) << change;
 }
 
 // Each suggestion is planned with the division of experts into records that suits it best.

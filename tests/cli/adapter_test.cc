@@ -101,4 +101,58 @@ TEST(Adapters, WhatIsWrongInThePeftFileIsABadInput) {
   refused("r", 0.5, "'r' is 0.5");
 }
 
+// PEFT raises for these, or takes a default of the family; all-linear and 8 are neither.
+TEST(Adapters, APeftFileHasToNameItsTargetsAndItsNumbers) {
+  const TemporaryDirectory changed;
+  const auto refused = [&](const char* field, const json& value, const std::string& part) {
+    expect_refusal({"inspect", changed_adapter(changed, field, value)}, ExitCode::bad_input, {part});
+  };
+  refused("target_modules", json::array(), "'target_modules' is [], expected names of modules");
+  refused("target_modules", nullptr, "'target_modules' is null, expected names of modules");
+  for (const char* field : {"r", "lora_alpha", "lora_dropout"})
+    refused(field, nullptr, fmt::format("'{}' is null, expected a number", field));
+}
+
+TEST(Adapters, AWrongShapeIsBlamedOnTheAdapterAndTheBase) {
+  const Place place(kGolden, "steps: 2\n");
+  const std::string model = golden("qwen3_norm") + "/model";
+  const Outcome outcome = megatrain({"merge", model, kAdapter, "--out", place / "merged"});
+  EXPECT_EQ(outcome.code, static_cast<int>(ExitCode::bad_input)) << outcome.err;
+  for (const char* part : {"adapter_model.safetensors: tensor ", "adapter_config.json and the base ask for"})
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  EXPECT_EQ(outcome.err.find(" config.json"), std::string::npos) << outcome.err;
+}
+
+TEST(Adapters, WhatIsGivenInsteadOfAPeftDirectoryIsNamed) {
+  const Place place(kGolden, "steps: 1\n");
+  const std::string model = golden(kGolden) + "/model";
+  expect_refusal({"train", place.config(), "--model.adapter=" + model}, ExitCode::bad_input,
+                 {"--model.adapter: model.adapter is " + model + ", a whole model", "expected a PEFT directory",
+                  "model.path takes a whole model"});
+  expect_refusal({"merge", model, model, "--out", place / "merged"}, ExitCode::bad_input,
+                 {model + " is a whole model", "expected a PEFT directory"});
+  succeed({"train", place.config(), "--adapter.rank=2", "--run_dir=" + (place / "run")});
+  expect_refusal({"train", place.config(), "--model.adapter=" + (place / "run"), "--run_dir=" + (place / "other")},
+                 ExitCode::bad_input, {"a run, whose adapters are in " + (place / "run/model")});
+}
+
+TEST(Adapters, PickledWeightsAloneEndWithTheCommandThatConvertsThem) {
+  const Place place(kGolden, "steps: 2\n");
+  const std::string pickled = place / "pickled";
+  fs::create_directory(pickled);
+  fs::copy(kAdapter + "/adapter_config.json", pickled);
+  write_bytes(pickled + "/adapter_model.bin", "PK");
+  for (const Words& words : {Words{"train", place.config(), "--model.adapter=" + pickled}, Words{"inspect", pickled},
+                             Words{"merge", golden(kGolden) + "/model", pickled, "--out", place / "merged"}})
+    expect_refusal(words, ExitCode::bad_input,
+                   {pickled + "/adapter_model.bin", "convert it to safetensors: python3 -c"});
+  const HubFolder hub;
+  for (const char* name : {"adapter_config.json", "adapter_model.bin"}) hub.add(name, read_bytes(pickled + "/" + name));
+  hub.point_main_at("c0ffee");
+  expect_refusal({"inspect", "Org/Name"}, ExitCode::bad_input, {"adapter_model.bin", "convert it to safetensors"});
+  fs::remove(pickled + "/adapter_model.bin");
+  expect_refusal({"merge", golden(kGolden) + "/model", pickled, "--out", place / "merged"}, ExitCode::bad_input,
+                 {pickled + " has adapter_config.json but no adapter_model.safetensors"});
+}
+
 }  // namespace megatrain::cli

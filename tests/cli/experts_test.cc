@@ -1,4 +1,6 @@
 // MoE models as users see them: trained, resumed, exported, used for generation.
+#include <set>
+
 #include "tests/support/command.h"
 
 namespace megatrain::cli {
@@ -30,6 +32,25 @@ TEST(Experts, FrozenInMxfp4TheyTakeAQuarterAndEndWithTheBitsOfBf16) {
   succeed({"train", place.config(), "--steps=2"});
   succeed({"train", place.config(), "--resume"});
   EXPECT_EQ(hash_of(place.run()), hash_of(place / "straight"));
+}
+
+TEST(Experts, ExportsHoldThemInTheFormOfTheFilesBeforeTraining) {
+  const auto names_in = [](const std::string& model) {
+    std::set<std::string> names;
+    const json tensors = hash_of(model).at("tensors");
+    for (const auto& [name, hash] : tensors.items()) names.insert(name);
+    return names;
+  };
+  for (const char* name : {"qwen3_5_moe", "qwen3_5_moe_packed", "mistral4"}) {
+    const Place place(name, "steps: 2\ncheckpoint.every: 1\ncheckpoint.keep: 3\n");
+    const std::set<std::string> before = names_in(golden(name) + "/model");
+    succeed({"train", place.config()});
+    EXPECT_EQ(names_in(place.run() + "/model"), before) << name;
+    succeed({"train", place.config(), "--resume", "--steps=3"});
+    EXPECT_EQ(names_in(place.run() + "/model"), before) << name;
+    succeed({"export", place.run() + "/checkpoints/step-00000001", "--out", place / "older"});
+    EXPECT_EQ(names_in(place / "older"), before) << name;
+  }
 }
 
 TEST(Experts, AnExportIsTrainedFurther) {

@@ -1,7 +1,7 @@
 // `megatrain merge`: what it prints, what it leaves, and what it refuses.
 #include <filesystem>
 
-#include "megatrain/io/json.h"
+#include "megatrain/io/json_file.h"
 #include "tests/support/command.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/places.h"
@@ -26,6 +26,23 @@ TEST(Merge, WritesAWholeModelThatTheProgramTakes) {
   EXPECT_FALSE(std::filesystem::exists(model + "/adapter_config.json"));
   EXPECT_EQ(nlohmann::json::parse(succeed({"inspect", model, "--json"}).out).at("parameters"),
             nlohmann::json::parse(succeed({"inspect", base, "--json"}).out).at("parameters"));
+}
+
+TEST(Merge, WarnsOfAnAdapterThatNamesAnotherBase) {
+  TemporaryDirectory out;
+  const std::string base = kGoldens + "goldens/llama_bias/model", adapter = out / "adapter";
+  std::filesystem::copy(kGoldens + "adapter_goldens/llama_bias/adapter", adapter);
+  nlohmann::json config = read_json_file(adapter + "/adapter_config.json");
+  const auto said = [&](const std::string& named) {
+    config["base_model_name_or_path"] = named;
+    write_bytes(adapter + "/adapter_config.json", config.dump());
+    std::filesystem::remove_all(out / "merged");
+    return succeed({"merge", base, adapter, "--out", out / "merged"}).err;
+  };
+  for (const std::string& other : {kGoldens + "goldens/llama_mha/model", std::string("Org/Absent")})
+    EXPECT_NE(said(other).find("names the base " + other + ", and this one is " + base), std::string::npos) << other;
+  EXPECT_EQ(said(base).find("names the base"), std::string::npos);
+  EXPECT_EQ(said(base + "/../model").find("names the base"), std::string::npos);
 }
 
 TEST(Merge, RefusesAnotherBaseAnExistingDirectoryAndWhatIsNoAdapter) {

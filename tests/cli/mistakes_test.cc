@@ -1,4 +1,5 @@
-// docs/mistakes.md is the golden: every command block in it is run and must print what the page shows.
+// docs/mistakes.md and docs/plan-questions.md are goldens: every command block in them is run and must print what the
+// page shows.
 #include <regex>
 
 #include "tests/support/command.h"
@@ -14,14 +15,14 @@ struct Block {
   std::vector<std::string> expected;  // lines; "…" within a line is any text, alone it is any number of lines
 };
 
-struct Mistakes {
+struct Page {
   std::string yaml;  // train.yaml of the page
   std::vector<Block> blocks;
 };
 
-Mistakes read_page() {
-  Mistakes page;
-  std::ifstream file(in_repository("docs/mistakes.md"));
+Page read_page(const std::string& path) {
+  Page page;
+  std::ifstream file(in_repository(path));
   std::string title, fence;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("```")) {
@@ -79,11 +80,9 @@ std::string output_of(const Block& block, const std::string& yaml) {
       .out;
 }
 
-}  // namespace
-
-TEST(Mistakes, EachOfThePageSaysWhatStandsThere) {
-  const Mistakes page = read_page();
-  EXPECT_GE(page.blocks.size(), 40u);
+void expect_page(const std::string& path, size_t least) {
+  const Page page = read_page(path);
+  EXPECT_GE(page.blocks.size(), least);
   for (const Block& block : page.blocks) {
     ASSERT_FALSE(block.expected.empty()) << block.title;
     EXPECT_TRUE(block.expected.back().starts_with("exit code ")) << block.title;
@@ -91,5 +90,11 @@ TEST(Mistakes, EachOfThePageSaysWhatStandsThere) {
     EXPECT_TRUE(std::regex_match(output, pattern_of(block.expected))) << block.title << "\nprints\n" << output;
   }
 }
+
+}  // namespace
+
+TEST(Mistakes, EachOfThePageSaysWhatStandsThere) { expect_page("docs/mistakes.md", 60); }
+
+TEST(PlanQuestions, EachOfThePageIsAnsweredAsItStandsThere) { expect_page("docs/plan-questions.md", 20); }
 
 }  // namespace megatrain::cli

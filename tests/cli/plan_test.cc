@@ -22,6 +22,11 @@ void expect_contract_plan(const json& plan, int64_t blocks) {
   EXPECT_EQ(plan.at("fits"), true);
   ASSERT_EQ(plan.at("placement").size(), static_cast<size_t>(blocks + 2));
   for (const json& layer : plan.at("placement")) {
+    const json& verdict = plan.at("verdict");
+    EXPECT_EQ(verdict.at("fits"), true);
+    EXPECT_EQ(verdict.at("tokens_per_s"), plan.at("tokens_per_s"));
+    for (const char* tier : {"hbm", "host", "disk"}) EXPECT_EQ(verdict.at(tier), plan.at("peaks").at(tier)) << tier;
+    EXPECT_TRUE(verdict.contains("seconds") && verdict.contains("cost"));
     for (const char* key : {"layer", "kind", "weights", "state", "boundary"}) EXPECT_TRUE(layer.contains(key)) << key;
   }
   EXPECT_GT(plan.at("parameters"), 0);
@@ -74,7 +79,7 @@ TEST(PlanVerb, SaysWhatSamplesTakeByName) {
   EXPECT_EQ(plan.at("memory").at("hbm").value("generation", int64_t{0}), aside);
   EXPECT_LT(aside, plan.at("generation").at("bytes"));
   EXPECT_EQ(plan.at("memory").at("hbm").at("driver"), plain.at("memory").at("hbm").at("driver"));
-  sampling.insert(sampling.begin(), "plan");
+  sampling.insert(sampling.begin(), {"plan", "--bytes"});
   EXPECT_NE(succeed(sampling).out.find("\nsamples: "), std::string::npos);
 }
 
@@ -92,7 +97,8 @@ TEST(PlanVerb, SaysThatSequencesAreLongerThanTheModelWasMadeFor) {
 }
 
 TEST(PlanVerb, SaysTheLongestContextAndWhatAttentionTakes) {
-  const Words words = {"qwen2.5-7b", "--machine=h200", "--ram=125GiB", "--memory.gpu=24GiB", "--micro_batch=1"};
+  const Words words = {"qwen2.5-7b",         "--machine=h200", "--ram=125GiB",
+                       "--memory.gpu=24GiB", "--batch=1",      "--micro_batch=1"};
   const auto with_length = [&](const char* verb, int64_t seq_len) {
     Words all = {verb, "--seq_len=" + std::to_string(seq_len)};
     all.insert(all.end(), words.begin(), words.end());
@@ -103,7 +109,7 @@ TEST(PlanVerb, SaysTheLongestContextAndWhatAttentionTakes) {
   EXPECT_NE(there.out.find(fmt::format("longest context: {} tokens (--seq_len={} --micro_batch=1)", longest, longest)),
             std::string::npos)
       << there.out;
-  EXPECT_NE(there.out.find("compute: attention "), std::string::npos) << there.out;
+  EXPECT_NE(there.out.find(" (attention "), std::string::npos) << there.out;
   // beyond that, a shorter context is what helps
   expect_refusal(with_length("plan", longest + 1024), ExitCode::cannot_fit,
                  {"this run needs", fmt::format("longest context: {} tokens", longest)});
@@ -131,7 +137,7 @@ TEST(PlanVerb, LeavesInFilesWhatHostMemoryDoesNotHoldAndCountsItApart) {
   EXPECT_LT(all.at("peaks").at("host"), plan.at("peaks").at("host"));
   Words host = with("16GiB", "host");
   host.insert(host.begin(), "plan");
-  expect_refusal(host, ExitCode::cannot_fit, {"host memory", "would fit", "--memory.base=auto"});
+  expect_refusal(host, ExitCode::cannot_fit, {"host memory", "would fit, the best first", "--memory.base=auto"});
 }
 
 // Let N be the parameters, A the active ones per token, F the flop/s and B the link's bytes/s. Then 2 N bytes arrive
@@ -167,7 +173,7 @@ TEST(PlanVerb, SaysTheTokensThatHideWhatAMixtureOfExpertsMovesAndWhatASmallStepC
   EXPECT_NE(small.at("bound_by"), "compute");
   EXPECT_LT(small.at("step_s"), plan.at("step_s"));
   EXPECT_LT(small.at("tokens_per_s").get<double>(), plan.at("tokens_per_s").get<double>() / 4);
-  Words as_text = {"plan"};
+  Words as_text = {"plan", "--bytes"};
   as_text.insert(as_text.end(), words.begin(), words.end());
   const std::string text = succeed(as_text).out;
   for (const char* part : {"117B parameters (5.13B active)", "weights arrive within forward", "the smallest step"})
@@ -192,7 +198,8 @@ TEST(PlanVerb, PlansForAMachineThatIsNotThereAndSaysThatItIsFromDataSheets) {
   EXPECT_NEAR(plan.at("cost_per_billion_tokens").get<double>(),
               0.5 / 3600 * 1e9 / plan.at("tokens_per_s").get<double>(), 1e-6);
   EXPECT_LE(plan.at("peaks").at("hbm"), int64_t{23} << 30);
-  const std::string text = succeed({"plan", "qwen2.5-3b", "--machine=4090", "--batch=16", "--price=0.5"}).out;
+  const std::string text =
+      succeed({"plan", "qwen2.5-3b", "--machine=4090", "--batch=16", "--price=0.5", "--bytes"}).out;
   for (const char* part : {"4090 (from data sheets)", "tokens/s", "a checkpoint", "a billion tokens cost"})
     EXPECT_NE(text.find(part), std::string::npos) << text;
   EXPECT_EQ(text.find("of 0 more"), std::string::npos) << text;
@@ -208,20 +215,24 @@ TEST(PlanVerb, WhatDoesNotFitEndsWithCode4AndTheNearestChanges) {
   EXPECT_EQ(plan.at("fits"), false);
   EXPECT_EQ(plan.at("machine").at("name"), "4090");
   ASSERT_FALSE(plan.at("suggestions").empty());
-  EXPECT_LE(plan.at("suggestions").size(), 3u);
+  EXPECT_LE(plan.at("suggestions").size(), 4u);
+  EXPECT_EQ(plan.at("verdict").at("fits"), false);
+  EXPECT_TRUE(plan.at("verdict").at("tokens_per_s").is_null());
+  EXPECT_GT(plan.at("verdict").at("host"), int64_t{76} << 30);
   for (const json& suggestion : plan.at("suggestions")) {
     EXPECT_TRUE(suggestion.at("change").get<std::string>().starts_with("--")) << suggestion;
     EXPECT_TRUE(suggestion.at("note").is_string());
     EXPECT_GT(suggestion.at("tokens_per_s"), 0);
   }
   expect_refusal(words, ExitCode::cannot_fit,
-                 {"host memory", "4090 (from data sheets)", "would fit, at", "--memory.nvme=", "--state.moments=bf16",
-                  "--freeze='model.embed_tokens.*,"});
+                 {"does not fit on 4090 (from data sheets)", "host memory", "would fit, the best first",
+                  "--state.moments=bf16", "--adapter.rank=16", "--memory.nvme=", "--freeze='model.embed_tokens.*,"});
 }
 
 TEST(PlanVerb, RefusesAMachineItDoesNotKnowSizesOfNothingAndProfilesThatLie) {
   expect_refusal({"plan", "qwen2.5-7b", "--machine=4099"}, ExitCode::bad_config, {"'4099'", "4090", "gh200"});
   expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--ram=0"}, ExitCode::bad_config, {"--ram", "64GiB"});
+  expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--ram=64"}, ExitCode::bad_config, {"did you mean 64GiB?"});
   expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--price=-1"}, ExitCode::bad_config, {"--price"});
   expect_refusal({"plan", "qwen2.5-7b", "--machine=4090", "--device=cpu"}, ExitCode::bad_config, {"--machine", "cpu"});
   expect_refusal({"plan", "--what-fits", "--machine=4090", "--layers=3"}, ExitCode::bad_config, {"--layers"});
@@ -310,8 +321,57 @@ TEST(PlanVerb, SaysWhyALongSequenceDoesNotFitAndLowersNoMicroBatchOfOne) {
 }
 
 TEST(PlanVerb, CountsInTheSingular) {
-  const std::string text = succeed({"plan", "qwen2.5-0.5b", "--machine", "4090", "--layers=1"}).out;
+  const std::string text =
+      succeed({"plan", "qwen2.5-0.5b", "--machine", "4090", "--layers=1", "--batch=1", "--bytes"}).out;
   EXPECT_NE(text.find("in 1 block; 1024 tokens a step in 1 micro-batch of 1024\n"), std::string::npos) << text;
+}
+
+TEST(PlanVerb, OpensWithItsVerdictAndFitsOnOneScreen) {
+  const Place place("llama_linear", "steps: 1000\n");
+  for (const Words& words : {Words{"plan", place.config(), "--price=2"}, Words{"plan", "qwen2.5-7b", "--machine=h200"},
+                             Words{"plan", "qwen2.5-3b", "--machine=4090", "--batch=8", "--price=0.5"}}) {
+    const std::string text = succeed(words).out;
+    EXPECT_TRUE(text.starts_with("fits: " + words[1] + " on ")) << text;
+    EXPECT_NE(text.find("\ntakes "), std::string::npos) << text;
+    EXPECT_NE(text.find("\nbound by "), std::string::npos) << text;
+    EXPECT_NE(text.find("\nlongest context: "), std::string::npos) << text;
+    EXPECT_LE(std::ranges::count(text, '\n'), 20) << text;
+    EXPECT_EQ(text.find("device memory:"), std::string::npos) << text;
+  }
+  const std::string text = succeed({"plan", place.config(), "--price=2"}).out;
+  EXPECT_NE(text.find("1000 steps take "), std::string::npos) << text;
+  EXPECT_NE(text.find(" at 2 an hour"), std::string::npos) << text;
+  EXPECT_NE(succeed({"plan", place.config(), "--bytes"}).out.find("device memory:"), std::string::npos);
+}
+
+TEST(PlanVerb, SaysTheTimeAndTheCostOfARunWhoseLengthIsKnown) {
+  const Place place("llama_linear", "steps: 1000\n");
+  const json plan = plan_of({place.config(), "--price=2"});
+  const double seconds = 1000 * plan.at("step_s").get<double>();
+  EXPECT_NEAR(plan.at("verdict").at("seconds").get<double>() / seconds, 1, 1e-9);
+  EXPECT_NEAR(plan.at("verdict").at("cost").get<double>() / (seconds / 1800), 1, 1e-9);
+  const json open = plan_of({golden("llama_linear") + "/model", "--price=2"});
+  EXPECT_TRUE(open.at("verdict").at("seconds").is_null());
+  EXPECT_TRUE(open.at("verdict").at("cost").is_null());
+  EXPECT_TRUE(plan_of({place.config()}).at("verdict").at("cost").is_null());
+}
+
+TEST(PlanVerb, PlansARealisticStepOfAModelAloneAndTheUsersOwnOtherwise) {
+  const json plan = plan_of({"qwen2.5-3b", "--machine=4090"});
+  EXPECT_GE(plan.at("step").at("batch"), 16);
+  EXPECT_EQ(plan.at("step").at("seq_len"), 1024);
+  EXPECT_GT(plan.at("step").at("micro_batch"), 1);
+  EXPECT_EQ(plan_of({"qwen2.5-3b", "--machine=4090", "--batch=3"}).at("step").at("batch"), 3);
+  const Place place("llama_linear", "steps: 1\n");
+  EXPECT_EQ(plan_of({place.config()}).at("step").at("batch"), 1);
+}
+
+TEST(PlanVerb, TakesNamesOfTheHubAndAsksWhichOfSeveralIsMeant) {
+  const json plan = plan_of({"Qwen/Qwen2.5-0.5B-Instruct", "--machine=RTX4090", "--batch=8"});
+  EXPECT_EQ(plan.at("machine").at("name"), "4090");
+  EXPECT_EQ(plan.at("parameters"), plan_of({"qwen2.5-0.5b", "--machine=4090", "--batch=8"}).at("parameters"));
+  expect_refusal({"plan", "7b"}, ExitCode::bad_config, {"'7b' may be", "qwen2.5-7b", "mistral-7b"});
+  expect_refusal({"plan", "qwen2.5-7bb"}, ExitCode::bad_config, {"did you mean 'qwen2.5-7b'?"});
 }
 
 TEST(PlanVerb, SaysWhichModelsFitAMachine) {

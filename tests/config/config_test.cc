@@ -34,6 +34,29 @@ TEST(ConfigMemory, ABudgetOfNullIsRefused) {
               fmt::format("c.yaml:4: memory.{} is null, expected auto or a size (24GiB, 512MB, 1048576)", key));
 }
 
+TEST(ConfigMemory, ABudgetWithoutItsUnitIsAskedAfter) {
+  EXPECT_EQ(refusal(kMinimal + "memory: {gpu: 24}\n"), "c.yaml:4: memory.gpu: 24 is 24 bytes; did you mean 24GiB?");
+  EXPECT_EQ(refusal(kMinimal + "memory: {gpu: 1048576, host: 0}\n"), "accepted");
+}
+
+TEST(ConfigProblems, ComeInOneListWithTheirRemedies) {
+  const std::string values = refusal("model.path: m\nbtach: 4\noptim: {lr: fast, beta1: 2}\n");
+  EXPECT_TRUE(
+      values.starts_with("3 problems: (1) c.yaml:2: unknown key 'btach'; did you mean 'batch'?; (2) c.yaml:3: "
+                         "optim.lr is 'fast'"))
+      << values;
+  EXPECT_NE(values.find("(3) c.yaml:3: optim.beta1 is '2'"), std::string::npos) << values;
+  EXPECT_EQ(values.find("how long"), std::string::npos) << "it may stand under the wrong name: " << values;
+  const std::string keys = refusal("data.tokens: t\noptim.min_lr: 2e-5\noptim.lr: 1e-5\nbatch: 3\nmicro_batch: 2\n");
+  EXPECT_TRUE(keys.starts_with("2 problems: (1) c.yaml: no model")) << keys;
+  EXPECT_NE(keys.find("(2) c.yaml: how long is the run?"), std::string::npos) << keys;
+  const std::string sizes = refusal(kMinimal + "optim.min_lr: 2e-5\noptim.lr: 1e-5\nbatch: 3\nmicro_batch: 2\n");
+  EXPECT_TRUE(sizes.starts_with("2 problems: (1) c.yaml:7: micro_batch is 2")) << sizes;
+  EXPECT_NE(sizes.find("(2) c.yaml:4: optim.min_lr"), std::string::npos) << sizes;
+  const std::string idle = refusal(kMinimal + "sample.prompts: Hello\nsample.max_tokens: 9\n");
+  EXPECT_TRUE(idle.starts_with("2 problems: (1) c.yaml:4: sample.prompts has no effect")) << idle;
+}
+
 TEST(ConfigEvery, IsStepsAPartOfTheRunOrAnEpoch) {
   const auto every = [](const std::string& text) {
     return parse_config(kMinimal + "checkpoint.every: " + text + "\n", "c.yaml").checkpoint;
@@ -408,7 +431,8 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
   const TrainConfig split =
       parse_config("model.path: m\n", "c.yaml",
                    {"--data.train=a.jsonl", "--data.eval_split=0.25", "--tokens=1000000", "--train_only=lm_head.*",
-                    "--optim.warmup=0.1", "--optim.warmup_most=9", "--eval.every=epoch", "--checkpoint.every=0.125"});
+                    "--optim.warmup=0.1", "--optim.warmup_most=9", "--eval.every=epoch", "--checkpoint.every=0.125",
+                    "--guard=stop", "--track.to=wandb", "--track.project=p", "--track.name=n"});
   EXPECT_EQ(parse_config(resolved_yaml(split), "resolved"), split);
   const TrainConfig adapted = parse_config(
       "model.path: m\ndata.train: a.jsonl\nsteps: 1\n", "c.yaml",
@@ -426,6 +450,21 @@ TEST(Config, ResolvedYamlReadsBackToTheSameConfig) {
                 key.write(adapted) != usual)
         << key.name << " is not exercised here";
   }
+}
+
+// Without the check no other key would ask for adapters, and all weights would be trained.
+TEST(Config, NoTargetsOfAdaptersAreRefusedUnlessParametersAreTargets) {
+  const std::string rest = "model.path: m\ndata.train: a.jsonl\nsteps: 1\n";
+  for (const char* none :
+       {"adapter.targets: null\n", "adapter: {rank: 8, targets: null}\n", "adapter: {dropout: 0.1, targets: null}\n"}) {
+    const std::string said = refusal(rest + none);
+    EXPECT_NE(said.find("names no module; give names or all-linear"), std::string::npos) << none << said;
+  }
+  const TrainConfig experts =
+      parse_config(rest + "adapter: {targets: null, target_parameters: [mlp.experts.down_proj]}\n", "c.yaml");
+  EXPECT_EQ(experts.adapter.rank, 8);
+  EXPECT_TRUE(experts.adapter.targets.empty());
+  EXPECT_EQ(parse_config(rest + "adapter: {rank: 0, targets: null}\n", "c.yaml").adapter.rank, 0) << "switched off";
 }
 
 TEST(Config, RowsOfTokensAreIdsOrAListForEachModule) {
@@ -453,7 +492,8 @@ TEST(Config, AMistakeInADatasetIsNamedWithItsEntryKeyAndValue) {
   };
   const std::string begin = "c.yaml:3: data.train: entry 2 (b.jsonl): ";
   EXPECT_EQ(said("mots: 5"), begin + "unknown key 'mots'; did you mean 'most'?");
-  EXPECT_EQ(said("file: x"), begin + "unknown key 'file', expected path, format, weight, most, columns.* or tags.*");
+  EXPECT_EQ(said("file: x"),
+            begin + "unknown key 'file', expected path, format, weight, most, subset, split, columns.* or tags.*");
   EXPECT_EQ(said("most: 0").find(begin + "most is '0', expected a whole number of samples from 1"), 0u);
   EXPECT_EQ(said("most: 150%").find(begin + "most is '150%', expected"), 0u);
   EXPECT_EQ(said("weight: 0").find(begin + "weight is '0', expected a number above 0"), 0u);

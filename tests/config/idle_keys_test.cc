@@ -60,6 +60,8 @@ const IdleCase kCases[] = {
     {"sample.max_tokens", "7", kTokens, kTokens + "sample: {every: 1, prompts: a}\n"},
     {"dump.steps", "1", kTokens + "dump: {grads: false, state: false}\n", kTokens + "dump.state: true\n", "none"},
     {"dump.steps", "1,2", kTokens + "dump: {grads: 3, state: false}\n", kTokens + "dump.grads: true\n", "none"},
+    {"track.project", "p", kTokens + "track.to: tensorboard\n", kTokens + "track.to: [tensorboard, wandb]\n", "null"},
+    {"track.name", "n", kTokens, kTokens + "track.to: mlflow\n", "null"},
     {"trace", "2-4", kTokens, "model.path: m\ndata.tokens: t\nsteps: 4\n", "none"},
     {"trace", "0", kTokens, "model.path: m\ndata.tokens: t\nsteps: 4\n", "1"},
 };

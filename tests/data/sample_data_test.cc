@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include <fmt/format.h>
+
 #include "megatrain/base/error.h"
 #include "megatrain/data/tokenize_progress.h"
 #include "megatrain/ops/cross_entropy.h"
@@ -82,6 +84,50 @@ TEST_F(Samples, TheLastStepOfTheEpochsIsFilledWithPadding) {
   int64_t trained = 0;
   for (int64_t step = 0; step < data.steps(); ++step) trained += data.batch(step).trained;
   EXPECT_EQ(trained, 2 * data.counts().trained);
+}
+
+TEST_F(Samples, WithoutPackingAMicroBatchEndsSoonAfterItsLastSample) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("many.jsonl", conversations(40))}};
+  config.data.packing = false;
+  config.batch = 12;
+  config.micro_batch = 4;
+  TrainConfig longer = config;
+  longer.seq_len = 4096;
+  SampleData data = open(config), same = open(longer);
+  for (int64_t step = 0; step < 3; ++step) {
+    const Batch batch = data.batch(step), other = same.batch(step);
+    for (int64_t m = 0; m < 3; ++m) {
+      const MicroBatch& micro = batch.micro_batches[m];
+      EXPECT_EQ(micro.tokens, other.micro_batches[m].tokens) << "seq_len changes nothing";
+      EXPECT_EQ(micro.document_begin, other.micro_batches[m].document_begin);
+      int64_t used = 0;
+      for (int64_t i = 0; i < 4; ++i) {
+        const SamplePiece piece = data.sequence(12 * step + 4 * m + i).at(0);
+        const SamplePlace place = data.place(piece.sample);
+        EXPECT_EQ(micro.document_begin[i], used) << "sample follows sample";
+        for (const int64_t token : {used, used + piece.length - 1})
+          EXPECT_EQ(data.place(step, m, token), fmt::format("{}:{}", place.file, place.line));
+        used += piece.length;
+      }
+      EXPECT_EQ(data.place(step, m, used), "");
+      EXPECT_LE(std::ssize(micro.tokens), std::max<int64_t>(used + 16, used * 9 / 8));
+      EXPECT_LT(std::ssize(micro.tokens), 4 * config.seq_len);
+    }
+  }
+  data.pad_sequences();
+  EXPECT_EQ(data.batch(0).tokens, 12 * config.seq_len);
+}
+
+TEST_F(Samples, NoDocumentOfPaddingIsLongerThanASequence) {
+  TrainConfig config = chat_config();
+  config.data.train = {{.path = write("many.jsonl", conversations(300))}};
+  config.data.packing = false;
+  config.batch = config.micro_batch = 256;
+  SampleData data = open(config);
+  const MicroBatch micro = data.batch(0).micro_batches[0];
+  EXPECT_LE(micro.longest, config.seq_len);
+  EXPECT_LT(*std::max_element(micro.positions.begin(), micro.positions.end()), config.seq_len);
 }
 
 TEST_F(Samples, UnderTransformersConventionsAnEpochEndsWithAStepOfWhatIsLeft) {

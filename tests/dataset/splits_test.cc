@@ -84,11 +84,11 @@ TEST_F(SplitsTest, AFolderWithoutTheSplitIsRefusedWithTheFilesToChooseFrom) {
 TEST_F(SplitsTest, ARefusedFolderNamesTheFilesThatLookLikeTheSplitFirst) {
   for (const char* const name : {"f/train/a.jsonl", "f/a.jsonl", "f/val.jsonl"}) write(name, "{}");
   for (const char* const name : {"g/data/train-00000-of-00001.jsonl", "g/dev.jsonl"}) write(name, "{}");
-  for (const char* const name : {"h/train.jsonl", "h/test.csv"}) write(name, "{}");
+  for (const char* const name : {"h/train.jsonl", "h/test.orc"}) write(name, "{}");
   for (const auto& [folder, part] :
        std::map<std::string, std::string>{{"f", path("f/val.jsonl") + ", " + path("f/a.jsonl")},
                                           {"g", path("g/dev.jsonl")},
-                                          {"h", path("h/test.csv")}}) {
+                                          {"h", path("h/test.orc")}}) {
     const std::string said = refusal([&, &name = folder] { open_dataset(path(name), "", DatasetUse::evaluate); });
     EXPECT_NE(said.find(part), std::string::npos) << said;
   }

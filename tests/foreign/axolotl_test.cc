@@ -43,6 +43,7 @@ class Axolotl : public ChatFixture {
     config.model.path = "";
     config.model.config = at("model/config.json");
     config.data.tokenizer = at("model");
+    config.data.chat_template = "";  // the tokenizer lacks the tokens of the named ones
     config.data.cache = at("cache");
     for (DatasetChoice& choice : config.data.train) choice.path = at(choice.path);
     return open_data(config, model_source());
@@ -284,6 +285,20 @@ TEST(AxolotlData, TextsOfPretrainingAreJoinedWhenTheFileSaysSoAndElseTheDifferen
   EXPECT_TRUE(has(refusal(with(keys, {{"val_set_size", "0.1"}})), "which Axolotl refuses beside pretraining_dataset"));
   EXPECT_TRUE(has(refusal(with(keys, {{"pretraining_dataset", "[{path: a.jsonl}, {path: b.jsonl}]"}})),
                   "pretraining_dataset has 2 datasets, of which Axolotl reads only the first"));
+}
+
+TEST(AxolotlTemplates, AreBuiltInOnesByNameWhereConversationsAreTrained) {
+  const Keys talks = with(axolotl_full(), {{"datasets", "[{path: a, type: chat_template}]"}});
+  for (const auto& [theirs, ours] : Keys{{"chatml", "chatml"},
+                                         {"qwen_25", "qwen"},
+                                         {"alpaca", "alpaca-plain"},
+                                         {"phi_35", "phi"},
+                                         {"cohere", ""},
+                                         {"tokenizer_default", ""}})
+    EXPECT_EQ(parse(with(talks, {{"chat_template", theirs}})).data.chat_template, ours) << theirs;
+  EXPECT_TRUE(has(logged(with(talks, {{"chat_template", "cohere"}})), "chat_template cohere is not built in"));
+  const Keys no_talk = with(axolotl_full(), {{"datasets", "[{path: a, type: alpaca}]"}, {"chat_template", "chatml"}});
+  EXPECT_EQ(parse(no_talk).data.chat_template, "");
 }
 
 TEST(AxolotlValues, ThatTheirTrainerRefusesAreRefusedWithTheirLines) {

@@ -92,6 +92,7 @@ class ExampleTable : public ChatFixture {
     here.model.path = "";
     here.model.config = at("model/config.json");
     here.data.tokenizer = at("model");
+    here.data.chat_template = "";  // the tokenizer lacks the tokens of the named ones
     here.data.cache = at("cache");
     if (!here.data.info.empty())
       here.data.info = folder_.string();

@@ -38,6 +38,7 @@ class Factory : public ChatFixture {
     config.model.path = "";
     config.model.config = at("model/config.json");
     config.data.tokenizer = at("model");
+    config.data.chat_template = "";  // the tokenizer lacks the tokens of the named ones
     config.data.cache = at("cache");
     if (config.data.info == "data") config.data.info = at("data");
     return open_data(config, model_source());
@@ -251,7 +252,7 @@ TEST(FactoryTable, HasEveryKeyWithWhatItBecameAndWhetherItWasGiven) {
   EXPECT_TRUE(row("weight_decay: 0", "optim.weight_decay: 0", "default"));
   EXPECT_TRUE(row("per_device_train_batch_size: 1 x gradient_accumulation_steps: 2", "batch: 2", "given"));
   EXPECT_TRUE(row("max_grad_norm: 1.0", "optim.clip: 2", "--optim.clip"));
-  EXPECT_TRUE(row("template: llama3", "the model's own chat template is used", "given"));
+  EXPECT_TRUE(row("template: llama3", "data.template: \"llama3\"", "given"));
   EXPECT_TRUE(row("packing: false", "data.packing: false", "default"));
   EXPECT_TRUE(row("save_total_limit: null", "checkpoint.keep: 1000000000 (all stay)", "default"));
   for (const auto& [name, value] : keys) EXPECT_TRUE(has(config.translation, name + ": " + value + "  ")) << name;
@@ -363,6 +364,31 @@ TEST(FactoryValues, WhatWouldBeIgnoredIsRefused) {
   EXPECT_TRUE(has(refusal(with(supervised(), {{"tokenized_path", "/tmp"}})),
                   "tokenized_path /tmp exists, and LLaMA-Factory would train only on it"));
   EXPECT_TRUE(has(refusal(with(supervised(), {{"max_samples", "0"}})), "max_samples is 0, which leaves no sample"));
+}
+
+TEST(FactoryTemplates, AreBuiltInOnesByNameAndTheThinkingSwitchIsObeyedOrRefused) {
+  const auto named = [](const Keys& more) { return parse(with(supervised(), more)).data.chat_template; };
+  for (const auto& [theirs, ours] : Keys{{"chatml", "chatml"},
+                                         {"gemma2", "gemma"},
+                                         {"gpt_oss", "gpt-oss"},
+                                         {"qwen3_nothink", "qwen3-nothink"},
+                                         {"vicuna", "vicuna"},
+                                         {"yi", ""}})
+    EXPECT_EQ(named({{"template", theirs}}), ours) << theirs;
+  EXPECT_EQ(named({{"template", "-"}}), "");
+  EXPECT_TRUE(has(logged(with(supervised(), {{"template", "yi"}})), "template yi is not built in"));
+  EXPECT_EQ(named({{"template", "qwen3"}, {"enable_thinking", "true"}}), "qwen3");
+  EXPECT_EQ(named({{"template", "qwen3"}, {"enable_thinking", "false"}}), "qwen3-thinking-off");
+  EXPECT_EQ(named({{"template", "llama3"}, {"enable_thinking", "false"}}), "llama3") << "it never thinks there";
+  const auto refused = [](const char* name, const char* value) {
+    return refusal(with(supervised(), {{"template", name}, {"enable_thinking", value}}));
+  };
+  EXPECT_TRUE(has(refused("qwen3", "null"), "enable_thinking is null, which trains thoughts but no empty ones"));
+  for (const char* name : {"glm4_moe", "gpt_oss"})
+    EXPECT_TRUE(has(refused(name, "false"), "enable_thinking is 'false', expected true; only template: qwen3 obeys it"))
+        << refused(name, "false");
+  EXPECT_EQ(parse(with(supervised(), {{"template", "llama3"}}), {"--data.template=mine.jinja"}).data.chat_template,
+            "mine.jinja");
 }
 
 TEST(FactoryValues, ThatTheirTrainerRefusesAreRefusedWithTheirLines) {

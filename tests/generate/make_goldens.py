@@ -27,7 +27,9 @@ NAMES = ["llama_bias", "llama_head64", "llama_linear", "llama_llama3", "llama_mh
          "qwen3_moe_fp8", "qwen2_moe", "gemma3_whole", "mistral3_whole", "qwen2_5_vl", "qwen3_vl", "glm4_moe",
          "glm4_moe_lite", "glm4_moe_lite_whole", "deepseek_v3", "qwen3_5", "qwen3_5_packed", "qwen3_5_moe",
          "olmo2_packed", "olmo3", "olmo3_packed", "smollm3", "smollm3_packed", "seed_oss", "ministral3",
-         "ministral3_packed", "glm4", "glm4_packed", "exaone4", "exaone4_packed", "gemma2"]
+         "ministral3_packed", "glm4", "glm4_packed", "exaone4", "exaone4_packed", "gemma2",
+         "qwen3_next", "qwen3_next_packed", "mistral4", "mistral4_packed", "kimi_k25",
+         "gemma4_values", "gemma4_moe", "gemma4_e2b", "gemma4_e4b", "gemma4_unified", "granite4", "granite4_packed"]
 PROMPT_TOKENS = [1, 5, 17, 40]
 NEW_TOKENS = 48
 MARGIN = 1e-4
@@ -53,7 +55,8 @@ def greedy(model, prompt):
 
 
 def make_case(name, rng):
-    whole = "vision_config" in json.loads((MODELS / name / "model" / "config.json").read_text())
+    config = json.loads((MODELS / name / "model" / "config.json").read_text())
+    whole = "vision_config" in config or config["model_type"] == "mistral4"  # which transformers lists among them
     auto = AutoModelForImageTextToText if whole else AutoModelForCausalLM
     model = auto.from_pretrained(MODELS / name / "model", dtype=torch.float32,
                                  attn_implementation="eager", experts_implementation="eager").eval()

@@ -14,6 +14,7 @@
 #include "tests/ops/heads_check.h"
 #include "tests/ops/expert_layer.h"
 #include "tests/ops/run_cases.h"
+#include "tests/ops/scale_check.h"
 #include "tests/ops/unpack_check.h"
 
 namespace megatrain::testing {
@@ -81,6 +82,11 @@ TEST(CudaOps, ColumnsAreMovedAndLeaveZeros) {
 TEST(CudaOps, HeadsAreCopiedSharedSummedAndPadded) {
   CudaFixture cuda;
   for (const HeadsCase& c : heads_cases()) expect_heads_moved(*cuda.device, *cuda.ops, *cuda.stream, c);
+}
+
+TEST(CudaOps, LearnedFactorsMultiplyAndHaveTheirGradients) {
+  CudaFixture cuda;
+  check_scales(cuda.harness);
 }
 
 TEST(CudaOps, EveryCaseAgreesWithTheCpu) {
@@ -243,7 +249,8 @@ TEST(CudaOps, ReservedScratchHoldsEveryTilingByDocuments) {
   AttentionShape shape = shape_of(c);
   shape.tokens = kTokens;
   cuda.ops->reserve({.dtype = DType::bf16,
-                     .attention = shape,
+                     .tokens = kTokens,
+                     .attention = {shape},
                      .hidden = c.heads * c.head_dim,
                      .ff = c.heads * c.head_dim,
                      .max_documents = kTokens,

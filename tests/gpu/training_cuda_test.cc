@@ -60,6 +60,7 @@ TEST(CudaPlanInvariance, EveryRandomPlanGivesOneStateHash) {
   for (const tiny::Shape& shape :
        {tiny::Shape{}, tiny::Shape{.layers = 7, .tied = true, .clip = false}, tiny::Shape{.moments = "bf16"},
         tiny::Shape{.clip = false, .moments = "int8"}, tiny::Shape{.clip = false, .master = "stochastic"},
+        tiny::Shape{.partly_filled = true, .cut = true},
         tiny::Shape{.layers = 7, .tied = true, .moments = "int8", .master = "stochastic"},
         tiny::Shape{.freezing = {.freeze = {"*.k_proj.weight", "model.layers.1.*"}}, .bf16_source = true}}) {
     tiny::Tiny model(shape, "cuda");

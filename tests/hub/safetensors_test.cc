@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "tests/support/fixtures.h"
+#include "tests/support/mapped_pages.h"
 
 namespace megatrain {
 namespace {
@@ -76,6 +77,19 @@ TEST(Safetensors, StaysReadableAfterItsPagesAreReleased) {
   EXPECT_EQ(std::memcmp(tensor.data, data.data(), data.size()), 0);
   release_pages(tensor);
   EXPECT_EQ(std::memcmp(tensor.data, data.data(), data.size()), 0);
+}
+
+TEST(Safetensors, HoldsNoMoreThanAPieceOfATensorThatIsReleasedInPieces) {
+  constexpr int64_t kBytes = 32 << 20, kReadBytes = 1 << 20;
+  const std::string data(kBytes, 'q');
+  const SafetensorsFile file = open_bytes(safetensors_bytes(one_tensor("\"U8\"", "[33554432]", "[0,33554432]"), data));
+  const StoredTensor& tensor = *file.find("w.x");
+  const int64_t before = mapped_bytes_now();
+  for (int64_t at = 0; at < kBytes; at += kReadBytes) {
+    EXPECT_EQ(std::memcmp(tensor.data + at, data.data() + at, kReadBytes), 0);
+    EXPECT_LT(mapped_bytes_now() - before, 8 * kReadBytes);
+    release_pages(tensor, at, kReadBytes);
+  }
 }
 
 TEST(Safetensors, RefusesAFileThatIsNotThere) {

@@ -4,6 +4,7 @@
 
 #include "megatrain/base/units.h"
 #include "megatrain/model/presets.h"
+#include "megatrain/ops/note_cost.h"
 #include "megatrain/train/planned_machine.h"
 #include "tests/support/fixtures.h"
 
@@ -84,6 +85,36 @@ TEST(ProfileFor, ExpertsHaveARateOfTheirOwn) {
   EXPECT_EQ(fitted(slow, 4096).flops_per_s, fitted(fast, 4096).flops_per_s);
   // without a measurement they are slower than dense layers
   EXPECT_LT(fitted(MachineProfile{}, 4096, "gpt-oss-20b").flops_per_s, MachineProfile{}.flops_per_s);
+}
+
+// 3.18 ms and 9.65 ms on an H200 (docs/benchmarks/h200/tests.txt).
+TEST(ProfileFor, RecurrencesTakeWhatTheyTookAndAreInNoOtherRate) {
+  const DeltaRuleShape shape{.tokens = 16384, .key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128};
+  const MachineProfile machine = fitted(MachineProfile{}, 1024, "qwen3.5-9b");
+  const double forward = machine.compute_seconds(0, recurrence_flops(DeltaRuleForward{.shape = shape})),
+               backward = machine.compute_seconds(0, recurrence_flops(DeltaRuleBackward{.shape = shape}));
+  EXPECT_NEAR(forward, 3.18e-3, 0.1e-3);
+  EXPECT_NEAR(backward, 9.65e-3, 0.3e-3);
+  EXPECT_EQ(note_flops(DeltaRuleForward{.shape = shape}), 0);
+  EXPECT_NEAR(machine.flops_per_s / fitted(MachineProfile{}, 1024, "qwen3-8b").flops_per_s, 1, 0.02);
+}
+
+// Matmuls with adapters of rank 16 move far more bytes than they compute.
+TEST(ProfileFor, AdaptersOfExpertsAreBoundByMemory) {
+  const ModelConfig model = parse_model_config(*preset_config("qwen3-30b-a3b"), "preset");
+  TrainConfig config;
+  config.batch = config.micro_batch = 16;
+  const auto seconds_per_flop = [&] {
+    const RunIdentity identity = make_identity(config, model);
+    return 1 / profile_for(MachineProfile{}, config, model, identity).flops_per_s;
+  };
+  const double all = seconds_per_flop();
+  config.adapter.rank = 16;
+  const double attention = seconds_per_flop();
+  config.adapter.target_parameters = {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"};
+  const double experts = seconds_per_flop();
+  EXPECT_LT(attention, 1.3 * all);
+  EXPECT_GT(experts, 1.3 * attention);
 }
 
 }  // namespace megatrain

@@ -553,7 +553,49 @@ TEST(ModelConfig, EveryPresetParses) {
     const ModelConfig c = parse_model_config(*preset_config(name), name);
     EXPECT_GT(c.layers, 0) << name;
     EXPECT_EQ(c.window.size(), static_cast<size_t>(c.layers)) << name;
+    EXPECT_EQ(preset_of(name), name);
+    EXPECT_EQ(presets_meant(name), std::vector<std::string>{name});
   }
+}
+
+TEST(Presets, AreKnownByTheNamesOfReleasesInAnyCase) {
+  for (const auto& [name, preset] : {std::pair{"Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"},
+                                     {"qwen/qwen2.5-7b-instruct", "qwen2.5-7b"},
+                                     {"Qwen2.5-7B", "qwen2.5-7b"},
+                                     {"qwen2.5_7b", "qwen2.5-7b"},
+                                     {"Qwen/Qwen2.5-Coder-7B", "qwen2.5-7b"},
+                                     {"meta-llama/Llama-3.1-8B-Instruct", "llama3-8b"},
+                                     {"meta-llama/Meta-Llama-3-8B", "llama3-8b"},
+                                     {"unsloth/Llama-3.2-1B-Instruct", "llama3-1b"},
+                                     {"Llama-3.3-70B-Instruct", "llama3-70b"},
+                                     {"Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"},
+                                     {"openai/gpt-oss-120b", "gpt-oss-120b"},
+                                     {"mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b"},
+                                     {"mistralai/Mixtral-8x7B-v0.1", "mixtral-8x7b"},
+                                     {"mistralai/Mistral-Small-3.2-24B-Instruct-2506", "mistral-small-24b"},
+                                     {"zai-org/GLM-4.5-Air", "glm4.5-air"},
+                                     {"GLM-4.6", "glm4.5-355b"},
+                                     {"allenai/OLMo-2-1124-7B-Instruct", "olmo2-7b"},
+                                     {"google/gemma-4-31b-it", "gemma4-31b"},
+                                     {"LGAI-EXAONE/EXAONE-4.0-32B", "exaone4-32b"},
+                                     {"Qwen/Qwen3-Next-80B-A3B-Thinking", "qwen3-next-80b-a3b"},
+                                     {"deepseek-ai/DeepSeek-V3-0324", "deepseek-v3"},
+                                     {"ByteDance-Seed/Seed-OSS-36B-Base", "seed-oss-36b"}})
+    EXPECT_EQ(preset_of(name), preset) << name;
+}
+
+TEST(Presets, ANameThatMayBeSeveralIsNoneOfThemAndAMistypedOneHasItsNearest) {
+  const std::vector<std::string> sevens = presets_meant("7b");
+  EXPECT_GE(sevens.size(), 3u);
+  for (const char* preset : {"qwen2.5-7b", "mistral-7b", "olmo2-7b"})
+    EXPECT_EQ(std::ranges::count(sevens, preset), 1) << preset;
+  EXPECT_EQ(preset_of("7b"), "");
+  EXPECT_FALSE(preset_config("7b"));
+  EXPECT_GE(presets_meant("Qwen3").size(), 6u);
+  EXPECT_TRUE(presets_meant("nonsense").empty());
+  EXPECT_EQ(nearest_preset("qwen2.5-7bb"), "qwen2.5-7b");
+  EXPECT_EQ(nearest_preset("lama3-8b"), "llama3-8b");
+  EXPECT_EQ(nearest_preset("nonsense"), "");
 }
 
 }  // namespace megatrain

@@ -138,6 +138,14 @@ TEST(Ministral3, RopeParametersWithoutWhatGrowthNeedsAreRefused) {
   kMinistral3.refused({{"attention_bias", true}}, {"attention_bias"});
 }
 
+// transformers takes this field before that of rope_parameters.
+TEST(Ministral3, AnOriginalContextBesideRopeParametersMustBeTheirs) {
+  const json same = {{"original_max_position_embeddings", 16384}};
+  EXPECT_EQ(kMinistral3.parse(same).rope.original_max_position, 16384);
+  kMinistral3.refused({{"original_max_position_embeddings", 9}},
+                      {"original_max_position_embeddings", "9", "16384", "rope_parameters"});
+}
+
 TEST(Glm4, HalfOfAHeadTurnsInPairsUnlessTheFileSaysOtherwise) {
   const ModelConfig c = kGlm4.parse();
   EXPECT_TRUE(c.rope.pairs);

@@ -6,8 +6,10 @@
 #include <map>
 
 #include "megatrain/io/json.h"
+#include "megatrain/model/family.h"
 #include "megatrain/model/layers/linear.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/trained/adapter_checks.h"
 #include "megatrain/tensor/block_operand.h"
 #include "tests/support/fixtures.h"
 
@@ -248,9 +250,9 @@ TEST(Adapters, OfExpertsThatPeftWouldReadOtherwiseAreNamed) {
                                                   {"num_local_experts", 4},
                                                   {"num_experts_per_tok", 2}},
                                                  "config.json");
-  const auto unlike = [&](AdapterRules rules) {
+  const auto unlike = [&](AdapterRules rules, bool joins_experts = true) {
     rules.rank = 2;
-    return !unlike_peft(rules, model_layouts(mixtral, DType::f32, {.adapter = rules})).empty();
+    return !unlike_peft(rules, model_layouts(mixtral, DType::f32, {.adapter = rules}), joins_experts).empty();
   };
   for (const AdapterRules& rules : {AdapterRules{.targets = {"w1", "w2", "w3"}},
                                     {.targets = {"w2"}},
@@ -263,6 +265,29 @@ TEST(Adapters, OfExpertsThatPeftWouldReadOtherwiseAreNamed) {
                                     {.targets = {"w1", "w2", "w3"}, .rank_pattern = {{"w2", 1}}},
                                     {.targets = {"w1"}}})
     EXPECT_TRUE(unlike(rules)) << rules.targets.front();
+  EXPECT_TRUE(unlike({.targets = {"w1", "w2", "w3"}}, false)) << "not converted for every family";
+}
+
+// PEFT 0.21.2 with transformers 5.23 drops these adapters, or refuses all of the file if target_parameters are given.
+TEST(Adapters, OfModulesNamedAsThoseOfExpertsAreNamed) {
+  const auto unlike = [](const std::string& architecture, AdapterRules rules) {
+    nlohmann::json json = {{"architectures", {architecture}}, {"vocab_size", 50},       {"hidden_size", 24},
+                           {"intermediate_size", 36},         {"num_hidden_layers", 2}, {"num_attention_heads", 4},
+                           {"num_key_value_heads", 2},        {"num_experts", 4},       {"num_experts_per_tok", 2},
+                           {"moe_intermediate_size", 20},     {"mlp_only_layers", {0}}};
+    if (architecture == "Qwen2MoeForCausalLM") json["shared_expert_intermediate_size"] = 28;
+    const ModelConfig config = parse_model_config(json, "config.json");
+    rules.rank = 2;
+    return unlike_peft(rules, model_layouts(config, DType::f32, {.adapter = rules}),
+                       family_of(config).peft_joins_experts);
+  };
+  const std::vector<std::string> both = {"experts.gate_up_proj", "experts.down_proj"};
+  for (const AdapterRules& rules : {AdapterRules{}, {.target_parameters = both}, {.targets = {"layers.0.mlp.up_proj"}}})
+    EXPECT_NE(unlike("Qwen3MoeForCausalLM", rules).find("model.layers.0.mlp."), std::string::npos);
+  for (const AdapterRules& rules : {AdapterRules{.exclude = {"gate_proj", "up_proj", "down_proj"}},
+                                    {.targets = {"q_proj"}, .target_parameters = both}})
+    EXPECT_EQ(unlike("Qwen3MoeForCausalLM", rules), "");
+  EXPECT_EQ(unlike("Qwen2MoeForCausalLM", {}), "") << "PEFT takes its modules' names as they are";
 }
 
 }  // namespace megatrain

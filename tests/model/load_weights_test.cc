@@ -7,15 +7,16 @@
 #include "megatrain/io/json.h"
 #include "megatrain/model/model.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/mapped_pages.h"
 
 namespace megatrain {
 namespace {
 
 constexpr int64_t kVocab = 50, kHidden = 24;
 
-ModelConfig small(bool tied) {
+ModelConfig small(bool tied, int64_t vocab = kVocab) {
   return parse_model_config({{"architectures", {"LlamaForCausalLM"}},
-                             {"vocab_size", kVocab},
+                             {"vocab_size", vocab},
                              {"hidden_size", kHidden},
                              {"intermediate_size", 36},
                              {"num_hidden_layers", 1},
@@ -65,6 +66,23 @@ class Weights {
 };
 
 }  // namespace
+
+// The pages of a file count as memory of the process, beside the copy in the records.
+TEST(LoadWeights, ALargeTensorIsNotHeldTwice) {
+  constexpr int64_t kRows = 700'000, kTableBytes = kRows * kHidden * 4;
+  const TemporaryDirectory directory;
+  const std::vector<LayerLayout> layouts = model_layouts(small(true, kRows), DType::f32);
+  std::vector<TensorDeclaration> tensors = {{"lm_head.weight", DType::f32, {kRows, kHidden}}};
+  for (const LayerLayout& layout : layouts)
+    for (const TensorSpec& tensor : layout.tensors) tensors.push_back({tensor.name, DType::f32, tensor_shape(tensor)});
+  SafetensorsWriter writer(directory / "model.safetensors", tensors, {});
+  for (const TensorDeclaration& tensor : tensors)
+    writer.write_f32(tensor.name, 0, Weights::numbers(tensor.elements()).data(), tensor.elements());
+  writer.finish();
+  const std::unique_ptr<Device> device = make_cpu_device();
+  std::vector<LayerRecord> records = make_records(*device, layouts, std::vector<Tier>(3, Tier::host));
+  EXPECT_LT(mapped_bytes_of([&] { load_weights(directory.path(), records, 2); }), kTableBytes / 2);
+}
 
 TEST(LoadWeights, ATiedModelRefusesAnotherHead) {
   const Weights weights;

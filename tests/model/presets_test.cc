@@ -21,7 +21,7 @@ std::set<std::string> names_in_contract() {
   list.erase(0, list.find("Presets: "));
   list.resize(list.find(", a dense"));
   std::set<std::string> names;
-  const std::regex grouped(R"(([a-z0-9.]+-)\{([^}]*)\})"), single(R"([a-z0-9.]+(-[a-z0-9.]*[a-z0-9])+|\d+b)");
+  const std::regex grouped(R"(((?:[a-z0-9.]+-)+)\{([^}]*)\})"), single(R"([a-z0-9.]+(-[a-z0-9.]*[a-z0-9])+|\d+b)");
   const auto each = [](const std::string& in, const std::regex& pattern, const auto& take) {
     for (std::sregex_iterator it(in.begin(), in.end(), pattern), end; it != end; ++it) take(*it);
   };
@@ -37,6 +37,16 @@ std::set<std::string> names_in_contract() {
 TEST(Presets, TheContractNamesThemAll) {
   const std::vector<std::string> all = preset_names();
   EXPECT_EQ(names_in_contract(), std::set<std::string>(all.begin(), all.end()));
+}
+
+TEST(Presets, CaseDashesAndUnderscoresOfANameDoNotMatter) {
+  std::set<nlohmann::json> configs;
+  for (const std::string& name : preset_names()) configs.insert(*preset_config(name));
+  EXPECT_EQ(configs.size(), preset_names().size()) << "two presets have one name";
+  EXPECT_EQ(preset_config("GLM-4.5-Air"), preset_config("glm4.5-air"));
+  EXPECT_EQ(preset_config("Qwen3-Next-80B-A3B"), preset_config("qwen3-next-80b-a3b"));
+  EXPECT_EQ(preset_config("GLM_4.7_Flash"), preset_config("glm4.7-flash"));
+  EXPECT_FALSE(preset_config("glm4.5-airy").has_value());
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ TEST(SigmoidExperts, PresetsHaveThePublishedParameters) {
   EXPECT_EQ(parameters("glm4.5-air"), 106'852'245'504);
   EXPECT_EQ(parameters("glm4.7-flash"), 29'943'390'976);
   EXPECT_EQ(parameters("deepseek-v3"), 671'026'404'352);
+  EXPECT_EQ(parameters("kimi-k2"), 1'026'408'209'408);
 }
 
 TEST(SigmoidExperts, AreReadWithTheirRouterAndTheDenseLayersBeforeThem) {
@@ -67,6 +68,34 @@ TEST(SigmoidExperts, AreReadWithTheirRouterAndTheDenseLayersBeforeThem) {
   EXPECT_NEAR(v3.attention_scale, mscale * mscale / std::sqrt(192), 1e-12);
   EXPECT_EQ(v3.rope.attention_factor, 1);
   EXPECT_EQ(read(small("glm4.7-flash", {{"q_lora_rank", nullptr}})).latent.q_rank, 0);
+}
+
+TEST(SigmoidExperts, KimiK2IsDeepseekV3WithAModelTypeOfItsOwn) {
+  const ModelConfig c = read(small("kimi-k2"));
+  EXPECT_EQ(c.architecture, "DeepseekV3ForCausalLM");
+  EXPECT_EQ(c.experts.groups, 1);
+  EXPECT_EQ(c.experts.weight_scale, 2.827);
+  EXPECT_EQ(c.experts.layers, (std::vector<bool>{false, true, true, true}));
+  json without_name = small("kimi-k2");
+  without_name.erase("architectures");
+  EXPECT_EQ(read(without_name).architecture, "DeepseekV3ForCausalLM");
+  refused_of("kimi-k2", {{"model_type", "kimi_linear"}}, {"model_type", "kimi_linear", "deepseek_v3"});
+}
+
+TEST(SigmoidExperts, KimiK25HasItAsItsTextPart) {
+  for (const char* type : {"kimi_k2", "deepseek_v3"}) {
+    for (const char* name : {"KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration"}) {
+      json text = small("kimi-k2");
+      text["model_type"] = type;
+      const json whole = {
+          {"architectures", {name}},         {"model_type", "kimi_k25"},         {"ignore_index", -100},
+          {"media_placeholder_token_id", 5}, {"use_unified_vision_chunk", true}, {"video_placeholder", "<video>"},
+          {"tie_word_embeddings", false},    {"vision_config", json::object()},  {"text_config", text}};
+      const ModelConfig c = read(whole);
+      EXPECT_EQ(c.architecture, "DeepseekV3ForCausalLM");
+      EXPECT_EQ(c.part_of, name);
+    }
+  }
 }
 
 TEST(SigmoidExperts, TheBiasOfTheChoiceIsAnFp32RecordThatNothingTrains) {
@@ -123,6 +152,19 @@ TEST(SigmoidExperts, RefusesByName) {
   refused_of("glm4.7-flash", {{"first_k_dense_replace", 2}}, {"first_k_dense_replace", "mlp_layer_types"});
   refused_of("glm4.7-flash", {{"mlp_layer_types", {"dense"}}}, {"mlp_layer_types", "4"});
   refused_of("deepseek-v3", {{"scoring_func", "softmax"}}, {"scoring_func"});
+}
+
+// transformers takes null for false in two of these fields, and refuses it or fails in the others.
+TEST(SigmoidExperts, NullIsNotTheDefaultOfAFieldThatEntersTheMaths) {
+  for (const char* field : {"norm_topk_prob", "routed_scaling_factor", "n_shared_experts", "num_experts_per_tok",
+                            "n_routed_experts", "moe_intermediate_size", "n_group", "topk_group"}) {
+    for (const char* preset : {"glm4.5-air", "glm4.7-flash", "deepseek-v3"})
+      refused_of(preset, {{field, nullptr}}, {"config.json", field, "null"});
+  }
+  for (const char* field : {"rope_interleave", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
+    for (const char* preset : {"glm4.7-flash", "deepseek-v3"})
+      refused_of(preset, {{field, nullptr}}, {"config.json", field, "null"});
+  }
 }
 
 }  // namespace megatrain

@@ -270,6 +270,12 @@ TEST(StoredTensors, RefusesExpertsThatAreMissingOrTooMany) {
   }
 }
 
+TEST(StoredTensors, RefusesExpertsInTwoForms) {
+  Directory model("qwen3_5_moe");
+  model.tensors["model.layers.0.mlp.experts.0.up_proj.weight"] = {DType::bf16, {6, 16}, std::string(2 * 6 * 16, 0)};
+  model.refused({"experts.0.up_proj.weight", "stored twice", "experts.gate_up_proj"});
+}
+
 TEST(StoredTensors, RefusesMxfp4ThatIsNotWhole) {
   const std::string name = std::string(kLayer) + ".gate_up_proj";
   {

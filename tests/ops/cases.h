@@ -31,6 +31,7 @@ struct RmsNormCase {
   bool in_place = false;  // out is x; grad_x is grad_out
   float weight_offset = 0;
   bool adds = false;  // the forward adds a residual, which is in out unless out is x
+  bool weightless = false;
 };
 
 struct RopeCase {
@@ -183,6 +184,8 @@ inline const std::vector<RmsNormCase> kRmsNormCases = {
     {DType::bf16, 5, 64, 1, 0, true, true, false, 1.0f, true},
     {DType::bf16, 9, 24, 5, 7, false, true, true, 1.0f},
     {DType::bf16, 70, 1537, 1, 1, true, false, false, 1.0f, true},
+    {DType::f32, 6, 16, 4, 3, true, false, true, 0.0f, false, true},
+    {DType::bf16, 9, 24, 5, 0, false, false, false, 0.0f, false, true},
 };
 
 inline const std::vector<RopeCase> kRopeCases = {
@@ -258,6 +261,11 @@ inline const std::vector<AttentionCase> kAttentionCases = {
     {DType::bf16, {129, 1, 70}, 4, 4, 80, 33, 0, true},
     {DType::bf16, {64, 64}, 8, 1, 64, 0, 0, true, true},
     {DType::bf16, {130, 40}, 8, 1, 64, 100, 0, true},
+    {DType::f32, {40, 9}, 4, 2, 320, 0, 0.06f},
+    {DType::bf16, {70}, 2, 1, 512, 0, 0.05f},
+    {DType::bf16, {64, 64}, 4, 2, 320, 0, 0.05f},
+    {DType::bf16, {3, 65, 1, 60}, 4, 1, 512, 33, 0.05f},
+    {DType::bf16, {33, 40}, 2, 2, 504, 7, 0.05f, true},
 };
 
 inline const std::vector<GatedCase> kGatedCases = {
@@ -408,7 +416,8 @@ inline std::string name_of(const RmsNormCase& c) {
                 {c.accumulate, "accumulate"},
                 {c.in_place, "in-place"},
                 {c.weight_offset != 0, "offset"},
-                {c.adds, "adds"}});
+                {c.adds, "adds"},
+                {c.weightless, "weightless"}});
 }
 inline std::string name_of(const RopeCase& c) {
   return std::string("rope ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.heads, c.head_dim}) +

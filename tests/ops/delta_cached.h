@@ -47,6 +47,7 @@ class CallRows {
 // "out" of all tokens and the "window" afterwards.
 inline Values run_cached(Harness& h, const ShortConvCase& c, const Values& in, const CallSizes& calls) {
   const Tensor weight = h.filled(c.dtype, c.channels, c.taps, in.at("weight"));
+  const Tensor bias = c.bias ? h.filled(c.dtype, 1, c.channels, in.at("bias")) : Tensor{};
   const int64_t sequences = static_cast<int64_t>(c.documents.size());
   const Tensor window = h.poisoned(c.dtype, sequences * (c.taps - 1), c.channels);
   Vector out(in.at("x").size());
@@ -59,6 +60,7 @@ inline Values run_cached(Harness& h, const ShortConvCase& c, const Values& in, c
                                        .positions = pointer<int32_t>(positions_d),
                                        .x = x.view,
                                        .weight = weight.view,
+                                       .bias = bias.view,
                                        .window = window.view,
                                        .out = y.view});
     h.stream.synchronize();
@@ -117,7 +119,7 @@ inline void check_cached(Harness& h, double close) {
   const CallSizes at_once = {{70, 5, 100}};
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const int64_t taps : {2, 3, 4}) {
-      const ShortConvCase c{dtype, {70, 5, 100}, 40, taps, 8};
+      const ShortConvCase c{dtype, {70, 5, 100}, 40, taps, 8, false, false, taps == 4};
       const OpRun r = run(h, c, 5);
       const Values cached = run_cached(h, c, r.in, pieces);
       EXPECT_EQ(cached.at("out"), r.out.at("out")) << name_of(c);

@@ -12,6 +12,7 @@ struct ShortConvCase {
   int64_t gap = 0;
   bool accumulate = false;
   bool frozen = false;  // no gradient of the weight
+  bool bias = false;
 };
 
 struct DeltaGatesCase {
@@ -38,6 +39,8 @@ struct GatedNormCase {
   int64_t gap = 0;
   bool accumulate = false;
   bool in_place = false;  // grad_x is grad_out, grad_z is z
+  bool gate_first = false;
+  bool wide = false;  // a weight of the row's size
 };
 
 inline const std::vector<ShortConvCase> kShortConvCases = {
@@ -47,8 +50,12 @@ inline const std::vector<ShortConvCase> kShortConvCases = {
     {DType::f32, {65, 1, 70}, 64, 2, 5},
     {DType::f32, {300, 260}, 132, 4, 4, true},
     {DType::f32, {6, 11}, 5, 4, 0, false, true},
+    {DType::f32, {1, 2, 3, 4, 5}, 3, 4, 2, true, false, true},
+    {DType::f32, {300, 260}, 132, 4, 4, false, false, true},
+    {DType::f32, {65, 1, 70}, 33, 3, 0, false, true, true},
     {DType::bf16, {3, 1, 9}, 7, 4, 1, true},
     {DType::bf16, {140, 2, 120}, 72, 4, 8},
+    {DType::bf16, {140, 2, 120}, 72, 4, 8, true, false, true},
 };
 
 inline const std::vector<DeltaGatesCase> kDeltaGatesCases = {
@@ -74,8 +81,19 @@ inline const std::vector<DeltaRuleCase> kDeltaRuleCases = {
 };
 
 inline const std::vector<GatedNormCase> kGatedNormCases = {
-    {DType::f32, 1, 1, 16},           {DType::f32, 9, 3, 20, 5, true},        {DType::f32, 70, 4, 128, 0, false, true},
-    {DType::f32, 5, 2, 256, 8, true}, {DType::bf16, 9, 3, 24, 7, true, true}, {DType::bf16, 80, 4, 128, 16},
+    {DType::f32, 1, 1, 16},
+    {DType::f32, 9, 3, 20, 5, true},
+    {DType::f32, 70, 4, 128, 0, false, true},
+    {DType::f32, 5, 2, 256, 8, true},
+    {DType::bf16, 9, 3, 24, 7, true, true},
+    {DType::bf16, 80, 4, 128, 16},
+    {DType::f32, 1, 1, 16, 0, false, false, true},
+    {DType::f32, 9, 3, 20, 5, true, false, true, true},
+    {DType::f32, 70, 1, 1100, 4, false, true, true, true},
+    {DType::f32, 6, 4, 24, 0, true, false, false, true},
+    {DType::f32, 300, 2, 40, 0, true, false, true},
+    {DType::bf16, 9, 3, 24, 7, true, true, true, true},
+    {DType::bf16, 80, 2, 520, 8, false, false, true, true},
 };
 
 inline std::string lengths_of(const std::vector<int32_t>& documents) {
@@ -85,7 +103,8 @@ inline std::string lengths_of(const std::vector<int32_t>& documents) {
 }
 inline std::string name_of(const ShortConvCase& c) {
   return std::string("short_conv ") + dtype_name(c.dtype) + " " + sizes({c.channels, c.taps}) +
-         lengths_of(c.documents) + flags({{c.gap > 0, "gap"}, {c.accumulate, "accumulate"}, {c.frozen, "frozen"}});
+         lengths_of(c.documents) +
+         flags({{c.gap > 0, "gap"}, {c.accumulate, "accumulate"}, {c.frozen, "frozen"}, {c.bias, "bias"}});
 }
 inline std::string name_of(const DeltaGatesCase& c) {
   return std::string("delta_gates ") + dtype_name(c.dtype) + " " + sizes({c.tokens, c.heads}) +
@@ -102,7 +121,11 @@ inline std::string name_of(const DeltaRuleCase& c) {
 }
 inline std::string name_of(const GatedNormCase& c) {
   return std::string("gated_norm ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.heads, c.size}) +
-         flags({{c.gap > 0, "gap"}, {c.accumulate, "accumulate"}, {c.in_place, "in-place"}});
+         flags({{c.gap > 0, "gap"},
+                {c.accumulate, "accumulate"},
+                {c.in_place, "in-place"},
+                {c.gate_first, "gate first"},
+                {c.wide, "wide weight"}});
 }
 
 }  // namespace megatrain::testing

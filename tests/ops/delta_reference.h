@@ -15,7 +15,7 @@ inline Values reference(const ShortConvCase& c, const Values& in) {
   for (int64_t size : c.documents) {
     for (int64_t t = begin; t < begin + size; ++t) {
       for (int64_t channel = 0; channel < c.channels; ++channel) {
-        double sum = 0;
+        double sum = c.bias ? in.at("bias")[channel] : 0;
         for (int64_t back = 0; back < c.taps && t - back >= begin; ++back)
           sum += weight[channel * c.taps + c.taps - 1 - back] * x[(t - back) * c.channels + channel];
         out[t * c.channels + channel] = sum * sigmoid(sum);
@@ -78,14 +78,18 @@ inline Values reference(const DeltaRuleCase& c, const Values& in) {
 }
 
 inline Values reference(const GatedNormCase& c, const Values& in) {
-  const Vector &x = in.at("x"), &z = in.at("z");
+  const Vector &x = in.at("x"), &z = in.at("z"), &weight = in.at("weight");
+  Vector normed = x;
+  for (size_t i = 0; c.gate_first && i < x.size(); ++i) normed[i] *= z[i] * sigmoid(z[i]);
   Vector out(x.size());
   for (int64_t first = 0; first < c.rows * c.heads * c.size; first += c.size) {
     double squares = 0;
-    for (int64_t i = first; i < first + c.size; ++i) squares += x[i] * x[i];
+    for (int64_t i = first; i < first + c.size; ++i) squares += normed[i] * normed[i];
     const double inv_rms = 1 / std::sqrt(squares / static_cast<double>(c.size) + static_cast<double>(kGatedNormEps));
-    for (int64_t i = first; i < first + c.size; ++i)
-      out[i] = x[i] * inv_rms * in.at("weight")[i - first] * z[i] * sigmoid(z[i]);
+    for (int64_t i = first; i < first + c.size; ++i) {
+      out[i] = normed[i] * inv_rms * weight[static_cast<size_t>(i) % weight.size()];
+      if (!c.gate_first) out[i] *= z[i] * sigmoid(z[i]);
+    }
   }
   return {{"out", out}};
 }

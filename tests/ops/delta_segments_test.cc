@@ -11,7 +11,7 @@ namespace {
 const DeltaRuleShape kQwen9B{.key_heads = 16, .value_heads = 32, .key_dim = 128, .value_dim = 128};
 const DeltaRuleShape kQwen27B{.key_heads = 16, .value_heads = 48, .key_dim = 128, .value_dim = 128};
 
-std::vector<DeltaSegment> segments_of(DeltaRuleShape shape, const std::vector<int32_t>& sizes) {
+std::vector<ChunkSegment> segments_of(DeltaRuleShape shape, const std::vector<int32_t>& sizes) {
   std::vector<int32_t> begin{0};
   for (int32_t size : sizes) begin.push_back(begin.back() + size);
   shape.tokens = begin.back();
@@ -24,16 +24,16 @@ std::vector<DeltaSegment> segments_of(DeltaRuleShape shape, const std::vector<in
 
 // Chunks tile the documents in order, and only documents longer than a segment are cut.
 void check(DeltaRuleShape shape, const std::vector<int32_t>& sizes) {
-  const std::vector<DeltaSegment> segments = segments_of(shape, sizes);
+  const std::vector<ChunkSegment> segments = segments_of(shape, sizes);
   for (int32_t size : sizes) shape.tokens += size;
   const int64_t most = delta_segment_chunks(shape);
   int64_t row = 0, slots = 0, open = -1;
   size_t document = 0;
   int32_t left = sizes[0];
-  for (const DeltaSegment& segment : segments) {
+  for (const ChunkSegment& segment : segments) {
     EXPECT_EQ(segment.slot_before, open);
     EXPECT_LE(std::ssize(segment.chunks), most);
-    for (const DeltaChunkPlace& chunk : segment.chunks) {
+    for (const ChunkPlace& chunk : segment.chunks) {
       while (left == 0) left = sizes[++document];
       EXPECT_EQ(chunk.row, row);
       EXPECT_EQ(chunk.first, left == sizes[document]);

@@ -108,6 +108,8 @@ TEST(CpuOps, OutputGatesMatchTheDefinitionAndItsDifferences) { check_all(kOutput
 TEST(CpuOps, ShortConvolutionsMatchTheDefinitionAndItsDifferences) { check_all(kShortConvCases); }
 TEST(CpuOps, DeltaGatesMatchTheDefinitionAndItsDifferences) { check_all(kDeltaGatesCases); }
 TEST(CpuOps, DeltaRuleMatchesTheRecurrenceAndItsDifferences) { check_all(kDeltaRuleCases); }
+TEST(CpuOps, SsdGatesMatchTheDefinitionAndItsDifferences) { check_all(kSsdGatesCases); }
+TEST(CpuOps, SsdMatchesTheRecurrenceAndItsDifferences) { check_all(kSsdCases); }
 TEST(CpuOps, GatedNormMatchesTheDefinitionAndItsDifferences) { check_all(kGatedNormCases); }
 TEST(CpuOps, RoutingMatchesTheDefinitionAndItsDifferences) { check_all(kRouteCases); }
 TEST(CpuOps, RowsOfExpertsMatchTheDefinition) { check_all(kExpertRowsCases); }

@@ -29,6 +29,9 @@ inline std::vector<HeadsCase> heads_cases() {
         {dtype, 40, 576, 1536, {.heads = 8, .width = 64, .from_begin = 512, .to_begin = 128, .to_step = 192}});
     cases.push_back(
         {dtype, 40, 1536, 576, {.heads = 8, .width = 64, .from_begin = 128, .from_step = 192, .to_begin = 512}});
+    cases.push_back(
+        {dtype, 5, 27, 21, {.heads = 3, .width = 4, .from_begin = 2, .from_step = 8, .to_step = 7, .add = true}});
+    cases.push_back({dtype, 40, 512, 768, {.heads = 1, .width = 512, .to_begin = 256, .to_step = 512, .add = true}});
   }
   return cases;
 }
@@ -63,7 +66,8 @@ inline void expect_heads_moved(Device& device, Ops& ops, Stream& stream, const H
       for (int64_t i = 0; i < args.width; ++i) {
         const float value = from[static_cast<size_t>(row * c.from_cols + args.from_begin + head * args.from_step + i)];
         sums[static_cast<size_t>(i)] += value;
-        at(args.to_begin + head * args.to_step + i) = value;
+        float& to_value = at(args.to_begin + head * args.to_step + i);
+        to_value = args.add ? to_value + value : value;
       }
       for (int64_t i = 0; i < args.zeros; ++i) at(args.to_begin + head * args.to_step + args.width + i) = 0;
     }

@@ -368,6 +368,116 @@ TEST(NoteMemory, EveryPlacedCallOfADeltaNetComputesFiniteNumbers) {
   }
 }
 
+namespace {
+
+std::vector<OpNote> ssd_notes() {
+  const SsdShape shape{.tokens = 128, .heads = 4, .groups = 2, .head_dim = 16, .state_dim = 32};
+  const Documents documents{.count = 2, .longest = 64, .uniform = true};
+  const View all = nowhere(1, 128, 192), x = all.slice_cols(0, 64), b = all.slice_cols(64, 64),
+             c = all.slice_cols(128, 64), z = nowhere(2, 128, 64), dt = nowhere(3, 128, 4),
+             wide = as_f32(nowhere(4, 128, 4)), more = as_f32(nowhere(5, 128, 4)), heads = nowhere(6, 1, 4),
+             sums = as_f32(nowhere(7, 1, 4)), bias = nowhere(8, 1, 192), row = nowhere(9, 1, 64);
+  return {
+      ShortConvForward{
+          .documents = documents, .x = all, .weight = nowhere(10, 192, 4), .bias = bias, .out = nowhere(11, 128, 192)},
+      ShortConvBackward{.documents = documents,
+                        .x = all,
+                        .weight = nowhere(10, 192, 4),
+                        .bias = bias,
+                        .grad_out = nowhere(11, 128, 192),
+                        .grad_x = nowhere(12, 128, 192),
+                        .grad_weight = as_f32(nowhere(13, 192, 4)),
+                        .grad_bias = as_f32(bias),
+                        .accumulate = true},
+      SsdGatesForward{.dt = dt, .a_log = heads, .dt_bias = heads, .limits = {}, .step = wide, .g = more},
+      SsdGatesBackward{.dt = dt,
+                       .a_log = heads,
+                       .dt_bias = heads,
+                       .limits = {},
+                       .grad_step = wide,
+                       .grad_g = more,
+                       .grad_dt = dt,
+                       .grad_a_log = sums,
+                       .grad_dt_bias = sums,
+                       .accumulate = true},
+      SsdForward{.shape = shape,
+                 .documents = documents,
+                 .x = x,
+                 .b = b,
+                 .c = c,
+                 .step = wide,
+                 .g = more,
+                 .skip = heads,
+                 .out = z},
+      SsdBackward{.shape = shape,
+                  .documents = documents,
+                  .x = x,
+                  .b = b,
+                  .c = c,
+                  .step = wide,
+                  .g = more,
+                  .skip = heads,
+                  .grad_out = z,
+                  .grad_x = x,
+                  .grad_b = b,
+                  .grad_c = c,
+                  .grad_step = wide,
+                  .grad_g = more,
+                  .grad_skip = sums,
+                  .accumulate = false},
+      GatedNormForward{.x = z, .z = x, .weight = row, .eps = 1e-6f, .group = 32, .gate_first = true, .out = z},
+      GatedNormBackward{.x = z,
+                        .z = x,
+                        .weight = row,
+                        .eps = 1e-6f,
+                        .group = 32,
+                        .gate_first = true,
+                        .grad_out = z,
+                        .grad_x = z,
+                        .grad_z = x,
+                        .grad_weight = as_f32(row),
+                        .accumulate = false}};
+}
+
+}  // namespace
+
+TEST(OpNotes, OfMamba2CostTheBytesOfTheirOperandsAndScratch) {
+  const std::vector<OpNote> notes = ssd_notes();
+  const std::vector<std::string> texts = {"short conv 128x192 bf16 by 4 + bias",
+                                          "short conv backward 128x192 bf16 by 4 + bias, added",
+                                          "ssd gates 128x4 bf16",
+                                          "ssd gates backward 128x4 bf16, added",
+                                          "ssd 2 x 64, 4/2 heads of 32/16 bf16",
+                                          "ssd backward 2 x 64, 4/2 heads of 32/16 bf16",
+                                          "gated norm 128x64 bf16 by 32, gated first",
+                                          "gated norm backward 128x64 bf16 by 32, gated first"};
+  ASSERT_EQ(notes.size(), texts.size());
+  for (size_t i = 0; i < notes.size(); ++i) {
+    EXPECT_EQ(note_text(notes[i]), texts[i]);
+    EXPECT_EQ(is_forward_call(notes[i]), i % 2 == 0) << texts[i];
+    EXPECT_EQ(note_flops(notes[i]), 0) << texts[i];
+  }
+  EXPECT_EQ(note_bytes(notes[0]), 2.0 * (2 * 128 * 192 + 192 * 4 + 192));
+  EXPECT_EQ(note_bytes(notes[2]), 2.0 * 128 * 4 + 4.0 * 2 * 128 * 4);
+  EXPECT_EQ(note_bytes(notes[4]),
+            2.0 * 128 * (192 + 64) + 4.0 * 2 * 128 * 4 + 4.0 * 128 * 4 * (4.0 * 32 * 16 / kSsdChunk));
+  EXPECT_GT(note_bytes(notes[5]), 2 * note_bytes(notes[4]));
+}
+
+TEST(NoteMemory, EveryPlacedCallOfMamba2ComputesFiniteNumbers) {
+  Bench bench;
+  for (const OpNote& note : ssd_notes()) {
+    const OpNote placed = bench.memory.place(note);
+    EXPECT_EQ(note_text(placed), note_text(note));
+    run_note(*bench.ops, *bench.stream, placed);
+    ASSERT_NO_THROW(bench.stream->synchronize()) << note_text(note);
+    if (const auto* ssd = std::get_if<SsdForward>(&placed)) {
+      for (int64_t i = 0; i < 128 * 64; ++i)
+        ASSERT_TRUE(std::isfinite(to_float(ssd->out.as<bf16>()[i]))) << note_text(note);
+    }
+  }
+}
+
 TEST(CallTimer, MeasuresTheWorkAndNotTheCaller) {
   Bench bench;
   CallTimer timer(*bench.device, *bench.stream);

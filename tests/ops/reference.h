@@ -7,6 +7,7 @@
 #include "tests/ops/delta_reference.h"
 #include "tests/ops/expert_reference.h"
 #include "tests/ops/run_cases.h"
+#include "tests/ops/ssd_reference.h"
 
 namespace megatrain::testing {
 

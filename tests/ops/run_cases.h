@@ -7,6 +7,7 @@
 #include "tests/ops/harness.h"
 #include "tests/ops/run_delta_cases.h"
 #include "tests/ops/run_expert_cases.h"
+#include "tests/ops/run_ssd_cases.h"
 
 namespace megatrain::testing {
 
@@ -80,17 +81,18 @@ inline OpRun run(Harness& h, const RmsNormCase& c, uint64_t seed) {
   OpRun r;
   const int64_t cols = c.groups * c.size;
   r.in["x"] = h.random(c.rows * cols, c.dtype);
-  r.in["weight"] = h.random(c.size, c.dtype);
+  r.in["weight"] = c.weightless ? Vector(static_cast<size_t>(c.size), 1.0) : h.random(c.size, c.dtype);
   r.in["grad_out"] = h.random(c.rows * cols, c.dtype);
   if (c.residual) r.in["before_x"] = h.random(c.rows * cols, c.dtype);
   if (c.accumulate) r.in["before_weight"] = h.random(c.size, DType::f32);
   if (c.adds) r.in["residual"] = h.random(c.rows * cols, c.dtype);
   const Tensor x = h.filled(c.dtype, c.rows, cols, r.in["x"], c.gap);
-  const Tensor weight = h.filled(c.dtype, 1, c.size, r.in["weight"]);
+  const Tensor weight = c.weightless ? Tensor{} : h.filled(c.dtype, 1, c.size, r.in["weight"]);
   const Tensor grad_out = h.filled(c.dtype, c.rows, cols, r.in["grad_out"], c.gap);
   const Tensor residual = c.residual ? h.filled(c.dtype, c.rows, cols, r.in["before_x"]) : Tensor{};
-  const Tensor grad_weight =
-      c.accumulate ? h.filled(DType::f32, 1, c.size, r.in["before_weight"]) : h.poisoned(DType::f32, 1, c.size);
+  const Tensor grad_weight = c.weightless   ? Tensor{}
+                             : c.accumulate ? h.filled(DType::f32, 1, c.size, r.in["before_weight"])
+                                            : h.poisoned(DType::f32, 1, c.size);
   const Tensor added = c.adds ? h.filled(c.dtype, c.rows, cols, r.in["residual"], c.gap) : Tensor{};
   const Tensor apart =
       c.in_place ? h.filled(c.dtype, c.rows, cols, r.in["x"], c.gap) : h.poisoned(c.dtype, c.rows, cols, c.gap);
@@ -123,7 +125,7 @@ inline OpRun run(Harness& h, const RmsNormCase& c, uint64_t seed) {
   r.out["out"] = h.read(out_d);
   r.out["inv_rms"] = h.read(inv_rms);
   r.out["grad_x"] = h.read(grad_x);
-  r.out["grad_weight"] = h.read(grad_weight);
+  if (!c.weightless) r.out["grad_weight"] = h.read(grad_weight);
   return r;
 }
 
@@ -329,8 +331,8 @@ inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values
                             .longest = longest,
                             .uniform = longest == shortest};
   h.ops.reserve({.dtype = c.dtype,
-                 .attention = shape,
-                 .windows = {c.window},
+                 .tokens = tokens,
+                 .attention = {shape},
                  .hidden = q_cols,
                  .ff = q_cols,
                  .max_documents = documents.count,
@@ -577,6 +579,8 @@ inline std::vector<NamedCase> all_cases() {
   append(kShortConvCases);
   append(kDeltaGatesCases);
   append(kDeltaRuleCases);
+  append(kSsdGatesCases);
+  append(kSsdCases);
   append(kGatedNormCases);
   append(kRouteCases);
   append(kExpertRowsCases);

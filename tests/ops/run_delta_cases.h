@@ -41,6 +41,8 @@ inline OpRun run(Harness& h, const ShortConvCase& c, uint64_t seed, const Values
   r.in["weight"] = h.random(c.channels * c.taps, c.dtype, 0.6);
   r.in["grad_out"] = h.random(tokens * c.channels, c.dtype);
   if (c.accumulate) r.in["before_weight"] = h.random(c.channels * c.taps, DType::f32);
+  if (c.bias) r.in["bias"] = h.random(c.channels, c.dtype);
+  if (c.bias && c.accumulate) r.in["before_bias"] = h.random(c.channels, DType::f32);
   for (const auto& [name, values] : given) r.in.at(name) = values;
   const Tensor x = h.filled(c.dtype, tokens, c.channels, r.in["x"], c.gap);
   const Tensor weight = h.filled(c.dtype, c.channels, c.taps, r.in["weight"]);
@@ -49,22 +51,30 @@ inline OpRun run(Harness& h, const ShortConvCase& c, uint64_t seed, const Values
   const Tensor grad_x = h.poisoned(c.dtype, tokens, c.channels, c.gap);
   const Tensor grad_weight = c.accumulate ? h.filled(DType::f32, c.channels, c.taps, r.in["before_weight"])
                                           : h.poisoned(DType::f32, c.channels, c.taps);
+  const Tensor bias = c.bias ? h.filled(c.dtype, 1, c.channels, r.in["bias"]) : Tensor{};
+  const Tensor grad_bias = !c.bias        ? Tensor{}
+                           : c.accumulate ? h.filled(DType::f32, 1, c.channels, r.in["before_bias"])
+                                          : h.poisoned(DType::f32, 1, c.channels);
   h.launch(r.seconds["forward"], [&] {
-    h.ops.short_conv_forward(h.stream,
-                             {.documents = documents.view(), .x = x.view, .weight = weight.view, .out = out.view});
+    h.ops.short_conv_forward(
+        h.stream,
+        {.documents = documents.view(), .x = x.view, .weight = weight.view, .bias = bias.view, .out = out.view});
   });
   h.launch(r.seconds["backward"], [&] {
     h.ops.short_conv_backward(h.stream, {.documents = documents.view(),
                                          .x = x.view,
                                          .weight = weight.view,
+                                         .bias = bias.view,
                                          .grad_out = grad_out.view,
                                          .grad_x = grad_x.view,
                                          .grad_weight = c.frozen ? View{} : grad_weight.view,
+                                         .grad_bias = c.frozen ? View{} : grad_bias.view,
                                          .accumulate = c.accumulate});
   });
   r.out["out"] = h.read(out);
   r.out["grad_x"] = h.read(grad_x);
   if (!c.frozen) r.out["grad_weight"] = h.read(grad_weight);
+  if (c.bias && !c.frozen) r.out["grad_bias"] = h.read(grad_bias);
   return r;
 }
 
@@ -218,27 +228,35 @@ inline OpRun run(Harness& h, const GatedNormCase& c, uint64_t seed) {
   const int64_t cols = c.heads * c.size;
   r.in["x"] = h.random(c.rows * cols, c.dtype);
   r.in["z"] = h.random(c.rows * cols, c.dtype);
-  r.in["weight"] = h.random(c.size, c.dtype);
+  const int64_t weights = c.wide ? cols : c.size;
+  r.in["weight"] = h.random(weights, c.dtype);
   r.in["grad_out"] = h.random(c.rows * cols, c.dtype);
-  if (c.accumulate) r.in["before_weight"] = h.random(c.size, DType::f32);
+  if (c.accumulate) r.in["before_weight"] = h.random(weights, DType::f32);
   const Tensor x = h.filled(c.dtype, c.rows, cols, r.in["x"], c.gap),
                z = h.filled(c.dtype, c.rows, cols, r.in["z"], c.gap),
                grad_out = h.filled(c.dtype, c.rows, cols, r.in["grad_out"], c.gap),
-               weight = h.filled(c.dtype, 1, c.size, r.in["weight"]);
+               weight = h.filled(c.dtype, 1, weights, r.in["weight"]);
   const Tensor out = h.poisoned(c.dtype, c.rows, cols, c.gap), apart_x = h.poisoned(c.dtype, c.rows, cols, c.gap),
                apart_z = h.poisoned(c.dtype, c.rows, cols, c.gap);
   const Tensor &grad_x = c.in_place ? grad_out : apart_x, &grad_z = c.in_place ? z : apart_z;
   const Tensor grad_weight =
-      c.accumulate ? h.filled(DType::f32, 1, c.size, r.in["before_weight"]) : h.poisoned(DType::f32, 1, c.size);
+      c.accumulate ? h.filled(DType::f32, 1, weights, r.in["before_weight"]) : h.poisoned(DType::f32, 1, weights);
   h.launch(r.seconds["forward"], [&] {
-    h.ops.gated_norm_forward(h.stream,
-                             {.x = x.view, .z = z.view, .weight = weight.view, .eps = kGatedNormEps, .out = out.view});
+    h.ops.gated_norm_forward(h.stream, {.x = x.view,
+                                        .z = z.view,
+                                        .weight = weight.view,
+                                        .eps = kGatedNormEps,
+                                        .group = c.size,
+                                        .gate_first = c.gate_first,
+                                        .out = out.view});
   });
   h.launch(r.seconds["backward"], [&] {
     h.ops.gated_norm_backward(h.stream, {.x = x.view,
                                          .z = z.view,
                                          .weight = weight.view,
                                          .eps = kGatedNormEps,
+                                         .group = c.size,
+                                         .gate_first = c.gate_first,
                                          .grad_out = grad_out.view,
                                          .grad_x = grad_x.view,
                                          .grad_z = grad_z.view,

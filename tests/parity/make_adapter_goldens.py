@@ -62,7 +62,8 @@ class AdapterCase:
         return BASES / self.base / "model"
 
 
-DEFAULTS = {"dropout": 0.0, "targets": "all-linear", "target_parameters": [], "exclude": [], "rslora": False, "rank_pattern": {},
+DEFAULTS = {"dropout": 0.0, "targets": "all-linear", "target_parameters": [], "exclude": [], "rslora": False,
+            "rank_pattern": {},
             "alpha_pattern": {}, "also_train": []}
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 GATE_UP, DOWN = "mlp.experts.gate_up_proj", "mlp.experts.down_proj"  # parameters of all experts of a layer
@@ -77,11 +78,20 @@ CASES = [
                 {"rank": 2, "alpha": 8}, clip=0.78),
     AdapterCase("gemma3_local", "Gemma 3: local layers and a global one, tied", "gemma3_local", {"rank": 3, "alpha": 6},
                 clip=1.18),
+    AdapterCase("gemma4_keys", "Gemma 4: no v_proj where values are made of keys", "gemma4_keys", {"rank": 2, "alpha": 4},
+                clip=0.3),
+    AdapterCase("gemma4_e2b", "Gemma 4 E2B: readers without k_proj and v_proj, what makes and takes inputs of layers",
+                "gemma4_e2b", {"rank": 2, "alpha": 4}, clip=0.3,
+                merged=["per_layer_model_projection", "layers.0.per_layer_input_gate", "layers.4.self_attn.q_proj"]),
+    AdapterCase("gemma4_moe", "Gemma 4: attention, the MLP beside experts, and the router", "gemma4_moe",
+                {"rank": 2, "alpha": 4}, clip=0.3,
+                merged=["layers.0.router.proj", "layers.0.mlp.down_proj", "layers.1.self_attn.k_proj"]),
     AdapterCase("phi3_window", "Phi-3: one adapter for the fused qkv_proj and one for gate_up_proj", "phi3_window",
                 {"rank": 4, "alpha": 8}, clip=0.45),
     AdapterCase("granite_tied", "Granite 3: multipliers of embedding, softmax, branches and logits, tied",
                 "granite_tied", {"rank": 2, "alpha": 24}, clip=0.035),
-    AdapterCase("olmo3", "OLMo 3: branches without a norm before them", "olmo3_packed", {"rank": 2, "alpha": 4}, clip=0.3),
+    AdapterCase("olmo3", "OLMo 3: branches without a norm before them", "olmo3_packed", {"rank": 2, "alpha": 4},
+                clip=0.3),
     AdapterCase("smollm3", "SmolLM3: a layer without RoPE", "smollm3_packed", {"rank": 2, "alpha": 4}, clip=0.3),
     AdapterCase("seed_oss", "Seed-OSS: heads wider than hidden", "seed_oss", {"rank": 2, "alpha": 4}, clip=0.3),
     AdapterCase("ministral3", "Ministral 3: queries that grow", "ministral3", {"rank": 2, "alpha": 4}, clip=0.3),
@@ -128,7 +138,8 @@ CASES = [
                 "qwen3_norm",
                 {"rank": 2, "alpha": 4, "also_train": ["layers.1.mlp.down_proj", "norm"]},
                 clip=0.515, merged=["layers.0.mlp.down_proj", "layers.1.mlp.up_proj"]),
-    AdapterCase("gpt_oss_experts", "gpt-oss: attention and experts, whose gate and up rows are interleaved; a rank of its "
+    AdapterCase("gpt_oss_experts",
+                "gpt-oss: attention and experts, whose gate and up rows are interleaved; a rank of its "
                 "own for a parameter", "gpt_oss",
                 {"rank": 3, "alpha": 6, "target_parameters": [GATE_UP, DOWN],
                  "rank_pattern": {"experts.gate_up_proj": 2}},
@@ -142,10 +153,21 @@ CASES = [
                 {"rank": 2, "alpha": 4, "targets": None, "target_parameters": [DOWN]},
                 clip=0.1375, merged=["layers.0.mlp.experts.down_proj"]),
     AdapterCase("glm4_moe_lite", "GLM 4.7 Flash: the five matmuls of latent attention", "glm4_moe_lite_bias",
-                {"rank": 2, "alpha": 4, "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]},
+                {"rank": 2, "alpha": 4, "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj",
+                                                    "o_proj"]},
                 clip=0.12, merged=["layers.0.self_attn.kv_a_proj_with_mqa", "layers.1.self_attn.kv_b_proj"]),
+    AdapterCase("mistral4", "Mistral Small 4: latent attention and experts, which files hold in two tensors", "mistral4",
+                {"rank": 3, "alpha": 3, "targets": ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"],
+                 "target_parameters": [GATE_UP, DOWN]},
+                clip=0.1, merged=["layers.0.mlp.experts.gate_up_proj", "layers.1.self_attn.kv_b_proj"]),
     AdapterCase("qwen3_5", "all-linear, Qwen3.5: q with its gates, and the five matmuls of a delta net", "qwen3_5",
                 {"rank": 2, "alpha": 4}, clip=0.2, merged=["layers.0.linear_attn.in_proj_qkv", "layers.2.self_attn.q_proj"]),
+    AdapterCase("qwen3_next", "Qwen3-Next: the three matmuls of a delta net, whose rows lie by key head, and q", "qwen3_next",
+                {"rank": 2, "alpha": 4, "targets": ["in_proj_qkvz", "in_proj_ba", "out_proj", "q_proj"]}, clip=0.032,
+                merged=["layers.0.linear_attn.in_proj_qkvz", "layers.0.linear_attn.in_proj_ba", "layers.1.self_attn.q_proj"]),
+    AdapterCase("granite4", "all-linear, Granite 4 H: both matmuls of Mamba, and an MLP whose gate and up are one matrix",
+                "granite4", {"rank": 2, "alpha": 4}, clip=0.2,
+                merged=["layers.0.mamba.in_proj", "layers.1.mamba.out_proj", "layers.2.shared_mlp.input_linear"]),
     AdapterCase("qwen2_moe", "Qwen2-MoE: attention, the shared expert and its gate", "qwen2_moe",
                 {"rank": 2, "alpha": 4, "targets": ["q_proj", "v_proj", "shared_expert_gate", "shared_expert.up_proj"]},
                 clip=0.08, merged=["layers.0.mlp.shared_expert_gate", "layers.1.mlp.shared_expert.up_proj"]),
@@ -187,14 +209,16 @@ CASES = [
                 {"rank": 2, "alpha": 4, "targets": ["down_proj"],
                  "trainable_token_indices": {"embed_tokens": [7], "lm_head": [50, 7, 12]}},
                 clip=0.27, merged=["embed_tokens", "lm_head", "layers.0.mlp.down_proj"]),
-    AdapterCase("token_rows_multiplied", "Granite 3: multipliers of embedding and logits; lm_head is not named, but tied",
+    AdapterCase("token_rows_multiplied",
+                "Granite 3: multipliers of embedding and logits; lm_head is not named, but tied",
                 "granite_tied",
                 {"rank": 2, "alpha": 4, "targets": ["q_proj"], "trainable_token_indices": [9]},
                 clip=0.0125, merged=["embed_tokens", "layers.0.self_attn.q_proj"]),
     AdapterCase("text_part", "Mistral 3 with a vision tower: modules of the text part by PEFT's names, and a norm",
                 "mistral3_whole",
                 {"rank": 2, "alpha": 4, "targets": r"model\.language_model\.layers\.\d+\.(self_attn|mlp)\..*_proj",
-                 "rank_pattern": {"language_model.layers.1.self_attn.v_proj": 3}, "also_train": ["model.language_model.norm"]},
+                 "rank_pattern": {"language_model.layers.1.self_attn.v_proj": 3},
+                 "also_train": ["model.language_model.norm"]},
                 clip=0.45, merged=["layers.0.self_attn.q_proj", "layers.1.self_attn.v_proj"]),
 ]
 
@@ -205,14 +229,23 @@ LINEAR = {"self_attn." + module for module in ATTENTION}
 MLP = {"mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}
 EXPERTS = {"mlp.gate.weight", "mlp.experts.gate_up_proj", "mlp.experts.down_proj"}
 LATENT = {"self_attn." + module for module in ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")}
+LAYER_INPUT = {"per_layer_input_gate", "per_layer_projection"}
 SHARED = {"mlp.shared_expert." + module for module in ("gate_proj", "up_proj", "down_proj")}
 FUSED_MLP = {"mlp.gate_up_proj", "mlp.down_proj"}
 DELTA_NET = {"linear_attn." + module for module in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")}
-ALL_LINEAR = {"phi3": ({"self_attn.qkv_proj", "self_attn.o_proj"} | FUSED_MLP, set()),
+MAMBA = {"mamba.in_proj", "mamba.out_proj"}
+SHARED_MLP = {"shared_mlp.input_linear", "shared_mlp.output_linear"}
+RECURRENT = {"qwen3_5_text": DELTA_NET | MLP, "granitemoehybrid": MAMBA | SHARED_MLP}  # layers without attention
+ALL_LINEAR = {"granitemoehybrid": (LINEAR | SHARED_MLP, set()),
+              "phi3": ({"self_attn.qkv_proj", "self_attn.o_proj"} | FUSED_MLP, set()),
               "glm4": (LINEAR | FUSED_MLP, set()),
               "qwen3_moe": (LINEAR, EXPERTS), "mixtral": (LINEAR, EXPERTS), "gpt_oss": (LINEAR, set()),
               "qwen2_moe": (LINEAR | SHARED | {"mlp.shared_expert_gate"}, set()),
-              "glm4_moe_lite": (LATENT, EXPERTS)}
+              "glm4_moe_lite": (LATENT, EXPERTS),
+              "mistral4": (LATENT | {"mlp.shared_experts." + module for module in ("gate_proj", "up_proj", "down_proj")}, set()),
+              "qwen3_next": (LINEAR | {"mlp.shared_expert_gate"}, EXPERTS),
+              "gemma4_text": (LINEAR | MLP | LAYER_INPUT | {"router.proj"}, set())}
+BY_KEY_HEAD = {"linear_attn." + module for module in ("in_proj_qkvz", "in_proj_ba", "out_proj")}
 
 
 # ---- adapters --------------------------------------------------------------------------------------------------------
@@ -261,7 +294,8 @@ def write_adapter(case, directory):
         module = model.get_submodule(PREFIX + name.removesuffix(".lora_B.weight"))
         values = STRENGTH / module.scaling[NAME] * rng.standard_normal(tuple(parameter.shape))
         if case.base_case.family in base_goldens.EXPERT_FAMILIES and (".o_proj." in name or ".experts.lora_B" in name):
-            values[:base_goldens.experts_of(model.config)] *= 0.02  # as make_goldens.py: layers hardly reorder the experts
+            # as make_goldens.py: layers hardly reorder the experts
+            values[:base_goldens.experts_of(model.config)] *= 0.02
         parameter.data.copy_(torch.from_numpy(values))
     model.save_pretrained(directory, save_embedding_layers=False)
     (directory / "README.md").unlink()
@@ -361,7 +395,7 @@ def as_in_files(base, state, module):
     if not module.endswith((".experts.gate_up_proj", ".experts.down_proj")):
         return [(name, state[name]) for name in (module + ".weight", module + ".bias") if name in state]
     value = state[module]
-    if base.family == "gpt_oss":
+    if base.family in base_goldens.STACKED:
         return [(module, value)]
     prefix, parameter = module.rsplit(".", 1)
     parts = {"gate_up_proj": ["gate_proj", "up_proj"], "down_proj": ["down_proj"]}[parameter]
@@ -376,6 +410,7 @@ def as_in_files(base, state, module):
 
 def check_all_linear(case):
     model = base_goldens.load_model(case.model, FLOAT32)
+    present = {name.removesuffix(".weight") for name in model.state_dict()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # patterns that PEFT itself makes for experts and then does not use
         tuner = get_peft_model(model, peft_config(DEFAULTS | {"rank": 1, "alpha": 1})).base_model
@@ -386,8 +421,13 @@ def check_all_linear(case):
     layers = [f"model.layers.{layer}." for layer in range(model.config.get_text_config().num_hidden_layers)]
     for found, expected in ((tuner.targeted_module_names, modules), (tuner.targeted_parameter_names, parameters)):
         kinds = getattr(model.config, "layer_types", None) or [""] * len(layers)
-        of_layer = [DELTA_NET | MLP if kind == "linear_attention" and expected else expected for kind in kinds]
-        assert set(found) == {layer + name for layer, names in zip(layers, of_layer) for name in names}, (case.name, found)
+        delta_net = DELTA_NET | MLP if (modules, parameters) == (LINEAR | MLP, set()) else BY_KEY_HEAD | modules - LINEAR
+        recurrent = RECURRENT.get(case.base_case.family, delta_net)
+        of_layer = [recurrent if kind == "linear_attention" and expected is modules else expected for kind in kinds]
+        wanted = {layer + name for layer, names in zip(layers, of_layer) for name in names}
+        if case.base_case.family == "gemma4_text":  # layers lack what they make of other parts or read
+            wanted = (wanted | {"model.per_layer_model_projection"} if expected else wanted) & present
+        assert set(found) == wanted, (case.name, found)
 
 
 def check_merge(case, data, directory, exact_logits):
@@ -418,7 +458,7 @@ def make(case, out):
     agreement = base_goldens.agreement_of(base, case.name, exact, single, half)
 
     adapted = load_adapted(case, directory, FLOAT64)
-    if base.family in base_goldens.EXPERT_FAMILIES:
+    if base_goldens.has_experts(base):
         base_goldens.check_routes(base, adapted)
     logits = logits_of(case, data, adapted, FLOAT64)
     check_merge(case, data, directory, logits)

@@ -63,7 +63,7 @@ class Case:
     freeze: list = field(default_factory=list)  # patterns of the parameters with requires_grad False
     mxfp4: bool = False            # the experts' weights are stored in MXFP4
     fp8: bool = False              # the layers' matrices are stored in block-scaled fp8
-    fused: bool = False            # the experts are stored as transformers has them, where it would save them one by one
+    fused: bool = False            # experts are stored as transformers has them, where it would save them one by one
     idle: list = field(default_factory=list)    # experts that no token chooses
     whole: dict = field(default_factory=dict)   # config.json of a multimodal model, but its text_config: `config`
     flat: bool = False             # the fields of the text model lie beside those of `whole`, as in old files
@@ -72,6 +72,7 @@ class Case:
     z_loss: float = 0.0
     steps: int = STEPS
     longest_document: int = 25
+    lengths: tuple = ()            # of a sequence's documents, in every sequence
     lr: float = 3e-3
     betas: tuple = (0.9, 0.95)
     clip: float = 0.8
@@ -85,15 +86,18 @@ ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3
                 "glm4_moe": "Glm4MoeForCausalLM", "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
                 "deepseek_v3": "DeepseekV3ForCausalLM", "mixtral": "MixtralForCausalLM", "gpt_oss": "GptOssForCausalLM",
                 "qwen3_5_text": "Qwen3_5ForCausalLM",
-                "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+                "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM", "qwen3_next": "Qwen3NextForCausalLM",
                 "granite": "GraniteForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM",
                 "smollm3": "SmolLM3ForCausalLM", "seed_oss": "SeedOssForCausalLM",
-                "ministral3": "Ministral3ForCausalLM", "glm4": "Glm4ForCausalLM",
-                "glm": "GlmForCausalLM", "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM"}
+                "ministral3": "Ministral3ForCausalLM", "mistral4": "Mistral4ForCausalLM", "glm4": "Glm4ForCausalLM",
+                "granitemoehybrid": "GraniteMoeHybridForCausalLM", "glm": "GlmForCausalLM",
+                "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM",
+                "gemma4_text": "Gemma4ForCausalLM", "gemma4_unified_text": "Gemma4UnifiedForCausalLM"}
 WHOLE = {"gemma3": ("Gemma3ForConditionalGeneration", "gemma3_text"),
          "mistral3": ("Mistral3ForConditionalGeneration", "mistral"),
          "qwen2_5_vl": ("Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl_text"),
-         "qwen3_vl": ("Qwen3VLForConditionalGeneration", "qwen3_vl_text")}
+         "qwen3_vl": ("Qwen3VLForConditionalGeneration", "qwen3_vl_text"),
+         "kimi_k25": ("KimiK25ForConditionalGeneration", "kimi_k2")}
 
 
 def shape(hidden, heads, kv_heads, ff, vocab, tied=False, head_dim=None, layers=2, eps=1e-6, **more):
@@ -109,6 +113,8 @@ SIGLIP = {"model_type": "siglip_vision_model", "hidden_size": 8, "intermediate_s
           "num_attention_heads": 2, "image_size": 8, "patch_size": 4, "vision_use_head": False}
 PIXTRAL = {"model_type": "pixtral", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
            "num_attention_heads": 2, "head_dim": 4, "image_size": 8, "patch_size": 4}
+MOON_VIT = {"model_type": "kimi_k25_vision", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 1, "patch_size": 2, "pos_emb_height": 2, "pos_emb_width": 2, "pos_emb_time": 1}
 QWEN_TOWER = {"depth": 1, "hidden_size": 8, "intermediate_size": 8, "num_heads": 2, "patch_size": 2,
               "temporal_patch_size": 1, "spatial_merge_size": 2, "out_hidden_size": 16}
 
@@ -187,7 +193,8 @@ CASES = [
          shape(32, 4, 2, 48, 64, layers=3, tied=True, head_dim=16, attention_bias=False, rope_theta=1000000.0),
          seq_len=32, batch=8, clip=0.6,
          freeze=["model.embed_tokens.weight", "model.layers.1.*", "model.layers.[!0].*.q_norm.*", "*.[qv]_proj.*"]),
-    Case("gemma3_local", "Gemma 3 as hubs hold it: local layers, one global, GQA 2, head size 16, its own softmax scale",
+    Case("gemma3_local",
+         "Gemma 3 as hubs hold it: local layers, one global, GQA 2, head size 16, its own softmax scale",
          "gemma3_text",
          shape(32, 4, 2, 48, 64, tied=None, head_dim=16, layers=3, hidden_act=None,
                hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=80, sliding_window=7,
@@ -195,13 +202,67 @@ CASES = [
                pad_token_id=0, bos_token_id=2, eos_token_id=1, attention_bias=False, attn_logit_softcapping=None,
                final_logit_softcapping=None, cache_implementation="hybrid"),
          seq_len=40, batch=8, clip=1.2),
-    Case("gemma3_scaled", "Gemma 3: linear RoPE in the global layer, GQA 4, head size 20, packed, label mask, float32 file",
+    Case("gemma3_scaled",
+         "Gemma 3: linear RoPE in the global layer, GQA 4, head size 20, packed, label mask, float32 file",
          "gemma3_text",
          shape(24, 4, 1, 40, 64, tied=True, head_dim=20, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
                query_pre_attn_scalar=40, sliding_window=5, layer_types=["sliding_attention", "full_attention"],
                rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 8.0},
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
          seq_len=44, batch=8, stored="float32", documents=True, labels=True, saved_config=True, clip=1.2),
+    Case("gemma4_keys", "Gemma 4 31B: values made of keys, one global head of another size, capped logits, GQA 2",
+         "gemma4_text",
+         shape(24, 4, 2, 32, 48, tied=None, head_dim=8, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=16, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=7,
+               layer_types=["sliding_attention", "full_attention"], final_logit_softcapping=4.0,
+               hidden_size_per_layer_input=0, num_kv_shared_layers=0, enable_moe_block=False, num_experts=None,
+               use_bidirectional_attention="vision", use_double_wide_mlp=False, attention_bias=False,
+               rope_parameters={"full_attention": {"rope_type": "proportional", "rope_theta": 1000.0,
+                                                   "partial_rotary_factor": 0.25},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
+         seq_len=40, batch=8, clip=1.05),
+    Case("gemma4_values", "Gemma 4: values of their own, GQA 4 and 2, RoPE of three quarters over 2, packed, label mask",
+         "gemma4_text",
+         shape(20, 4, 1, 28, 40, tied=False, head_dim=10, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=14, sliding_window=5, hidden_size_per_layer_input=0,
+               layer_types=["sliding_attention", "full_attention"],
+               rope_parameters={"full_attention": {"rope_type": "proportional", "rope_theta": 100.0, "factor": 2.0,
+                                                   "partial_rotary_factor": 0.7},
+                                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}),
+         seq_len=36, batch=14, stored="float32", documents=True, labels=True, saved_config=True, clip=1.1),
+    Case("gemma4_moe", "Gemma 4 26B-A4B: top 2 of 6 experts beside an MLP, values made of keys, capped logits, packed",
+         "gemma4_text",
+         shape(24, 4, 2, 16, 48, tied=True, head_dim=6, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=12, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=6,
+               layer_types=["sliding_attention", "full_attention"], final_logit_softcapping=6.0,
+               hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=6, top_k_experts=2,
+               moe_intermediate_size=8),
+         seq_len=40, batch=8, documents=True, clip=1.2),
+    Case("gemma4_e2b", "Gemma 4 E2B: two layers read keys of earlier ones and are twice as wide, inputs of layers, tied",
+         "gemma4_text",
+         shape(32, 4, 2, 24, 48, tied=True, layers=5, head_dim=10, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=20, sliding_window=6, num_kv_shared_layers=2,
+               use_double_wide_mlp=True, hidden_size_per_layer_input=16, vocab_size_per_layer_input=48,
+               layer_types=["sliding_attention"] + ["sliding_attention", "full_attention"] * 2),
+         seq_len=40, batch=16, clip=1.2),
+    Case("gemma4_e4b", "Gemma 4 E4B: the first layers' keys are read, inputs of layers, GQA 4, packed, label mask",
+         "gemma4_text",
+         shape(20, 4, 1, 28, 40, tied=False, layers=4, head_dim=8, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=14, sliding_window=5, num_kv_shared_layers=2, hidden_size_per_layer_input=14,
+               vocab_size_per_layer_input=40, layer_types=["sliding_attention", "full_attention"] * 2),
+         seq_len=36, batch=20, stored="float32", documents=True, labels=True, saved_config=True, clip=1.1),
+    Case("gemma4_inputs", "Gemma 4: inputs of layers alone, values made of keys, packed", "gemma4_text",
+         shape(24, 4, 2, 20, 40, tied=True, layers=3, head_dim=8, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=12, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=6,
+               hidden_size_per_layer_input=12, vocab_size_per_layer_input=40,
+               layer_types=["sliding_attention", "sliding_attention", "full_attention"]),
+         seq_len=33, batch=16, documents=True, clip=1.0),
+    Case("gemma4_unified", "Gemma 4 12B: readers of keys, of which values are made, GQA 2 and 4, packed, label mask",
+         "gemma4_unified_text",
+         shape(24, 4, 2, 20, 40, tied=True, layers=4, head_dim=8, hidden_act=None, hidden_activation="gelu_pytorch_tanh",
+               global_head_dim=12, num_global_key_value_heads=1, attention_k_eq_v=True, sliding_window=6,
+               num_kv_shared_layers=2, layer_types=["sliding_attention", "full_attention"] * 2),
+         seq_len=33, batch=24, documents=True, labels=True, clip=1.0),
     Case("phi3_window", "Phi-3: fused qkv and gate_up, sliding window in every layer, every head its own key", "phi3",
          shape(32, 4, 4, 48, 64, eps=1e-5, rope_theta=10000.0, rope_scaling=None, sliding_window=9,
                original_max_position_embeddings=128, embd_pdrop=0.0, resid_pdrop=0.0, pad_token_id=63),
@@ -243,7 +304,8 @@ CASES = [
          seq_len=150, batch=2, lr=8e-3, clip=0.5),
     Case("qwen3_5_packed", "Qwen3.5: value heads twice as wide as key heads, tied, packed documents, label mask, GQA 4",
          "qwen3_5_text",
-         shape(24, 4, 1, 32, 48, tied=True, head_dim=12, layers=3, eps=5e-2, linear_num_key_heads=2, linear_num_value_heads=4,
+         shape(24, 4, 1, 32, 48, tied=True, head_dim=12, layers=3, eps=5e-2, linear_num_key_heads=2,
+               linear_num_value_heads=4,
                layer_types=["linear_attention", "full_attention", "linear_attention"],
                linear_key_head_dim=16, linear_value_head_dim=32, linear_conv_kernel_dim=3,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
@@ -255,8 +317,34 @@ CASES = [
                linear_conv_kernel_dim=2, rope_parameters={"rope_type": "default", "rope_theta": 100000.0,
                                                           "partial_rotary_factor": 1.0}),
          seq_len=65, batch=4, stored="float32"),
+    Case("granite4", "Granite 4 H: two layers of Mamba of 4 heads in one group, then attention without RoPE, three chunks",
+         "granitemoehybrid",
+         shape(16, 4, 2, 20, 48, tied=True, layers=3, eps=5e-2, layer_types=["mamba", "mamba", "attention"],
+               shared_intermediate_size=24, num_local_experts=0, num_experts_per_tok=0, output_router_logits=False,
+               router_aux_loss_coef=0.01, position_embedding_type="nope", normalization_function="rmsnorm",
+               init_method="mup", mamba_n_heads=4, mamba_n_groups=1, mamba_d_head=8, mamba_d_state=12, mamba_d_conv=4,
+               mamba_expand=2, mamba_chunk_size=64, mamba_conv_bias=True, mamba_proj_bias=False, rope_theta=10000,
+               rope_scaling=None, embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.5,
+               logits_scaling=0.5, attention_bias=False),
+         seq_len=150, batch=2, clip=2.0),
+    Case("granite4_packed", "Granite 4 H with experts: top 2 of 4, two groups of heads, three taps without a bias, packed",
+         "granitemoehybrid",
+         shape(16, 2, 1, 6, 32, layers=2, eps=5e-2, layer_types=["attention", "mamba"], shared_intermediate_size=10,
+               num_local_experts=4, num_experts_per_tok=2, position_embedding_type="nope", mamba_n_heads=4,
+               mamba_n_groups=2, mamba_d_head=12, mamba_d_state=5, mamba_d_conv=3, mamba_expand=3,
+               mamba_conv_bias=False, embedding_multiplier=1.5, attention_multiplier=0.3, residual_multiplier=0.7,
+               logits_scaling=0.7),
+         seq_len=198, batch=2, documents=True, labels=True, lengths=(1, 2, 3, 63, 64, 65), saved_config=True, clip=0.5),
+    Case("granite4_rope", "Granite 4: attention with RoPE and biases, Mamba with biases and limits of the step, float32 file",
+         "granitemoehybrid",
+         shape(16, 2, 2, 20, 32, layers=2, eps=5e-2, layer_types=["mamba", "attention"], shared_intermediate_size=20,
+               num_local_experts=0, position_embedding_type="rope", mamba_n_heads=6, mamba_n_groups=3, mamba_d_state=8,
+               mamba_d_conv=2, mamba_expand=3, mamba_proj_bias=True, attention_bias=True, time_step_limit=[0.5, 1.6],
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+         seq_len=65, batch=4, stored="float32"),
     Case("olmo2", "OLMo 2: norms behind the branches alone, q/k norm over all heads, every head its own key", "olmo2",
-         shape(16, 4, 4, 24, 32, eps=1e-6, rope_theta=500000.0, rope_scaling=None, attention_bias=False, pad_token_id=1),
+         shape(16, 4, 4, 24, 32, eps=1e-6, rope_theta=500000.0, rope_scaling=None, attention_bias=False,
+               pad_token_id=1),
          seq_len=32, batch=8),
     Case("olmo2_packed", "OLMo 2: the same with attention_bias, GQA 4, tied, packed, label mask", "olmo2",
          shape(16, 4, 1, 20, 32, tied=True, attention_bias=True,
@@ -267,7 +355,8 @@ CASES = [
                rope_scaling={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64,
                              "attention_factor": 1.2079441541679836, "beta_fast": 32.0, "beta_slow": 1.0}),
          seq_len=40, batch=8),
-    Case("olmo3_packed", "OLMo 3: a rope_theta of its own for each kind of layer, head size 6, packed, label mask", "olmo3",
+    Case("olmo3_packed", "OLMo 3: a rope_theta of its own for each kind of layer, head size 6, packed, label mask",
+         "olmo3",
          shape(18, 3, 1, 20, 32, sliding_window=5, layer_types=["full_attention", "sliding_attention"],
                rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1000.0, "factor": 4.0},
                                 "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
@@ -278,9 +367,11 @@ CASES = [
                max_window_layers=28, layer_types=["full_attention"] * 2, pretraining_tp=2, attention_bias=False,
                mlp_bias=False),
          seq_len=32, batch=8),
-    Case("smollm3_packed", "SmolLM3: no_rope_layer_interval alone, a window where there is no RoPE, yarn, mlp_bias, packed",
+    Case("smollm3_packed",
+         "SmolLM3: no_rope_layer_interval alone, a window where there is no RoPE, yarn, mlp_bias, packed",
          "smollm3",
-         shape(24, 4, 1, 20, 32, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=6, mlp_bias=True, pad_token_id=3,
+         shape(24, 4, 1, 20, 32, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=6, mlp_bias=True,
+               pad_token_id=3,
                rope_parameters={"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0,
                                 "original_max_position_embeddings": 32}),
          seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
@@ -305,7 +396,8 @@ CASES = [
                                 "original_max_position_embeddings": 10, "beta_fast": 1.0, "beta_slow": 0.1,
                                 "llama_4_scaling_beta": 0.2}),
          seq_len=44, batch=8, documents=True, labels=True, saved_config=True),
-    Case("glm4", "GLM-4 0414: RoPE in pairs on half of the head, norms around the branches, fused gate_up, GQA 2", "glm4",
+    Case("glm4", "GLM-4 0414: RoPE in pairs on half of the head, norms around the branches, fused gate_up, GQA 2",
+         "glm4",
          shape(16, 4, 2, 24, 32, head_dim=8, eps=1e-5, rope_theta=10000.0, partial_rotary_factor=0.5,
                attention_bias=False, pad_token_id=3),
          seq_len=32, batch=8),
@@ -318,13 +410,15 @@ CASES = [
          shape(16, 4, 2, 24, 32, head_dim=8, eps=1e-5, rope_theta=100.0, partial_rotary_factor=0.25,
                attention_bias=True, pad_token_id=3),
          seq_len=32, batch=8),
-    Case("exaone4", "EXAONE 4 as released: llama3 RoPE in the layers with a window, none in every fourth, GQA 2", "exaone4",
+    Case("exaone4", "EXAONE 4 as released: llama3 RoPE in the layers with a window, none in every fourth, GQA 2",
+         "exaone4",
          shape(16, 4, 2, 28, 32, layers=4, head_dim=6, eps=1e-5, sliding_window=7, sliding_window_pattern="LLLG",
                layer_types=["sliding_attention"] * 3 + ["full_attention"], rope_theta=500.0,
                rope_scaling={"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                              "original_max_position_embeddings": 64, "rope_type": "llama3"}),
          seq_len=40, batch=8),
-    Case("exaone4_packed", "EXAONE 4 without windows, so RoPE in every layer, tied, GQA 4, packed, label mask", "exaone4",
+    Case("exaone4_packed", "EXAONE 4 without windows, so RoPE in every layer, tied, GQA 4, packed, label mask",
+         "exaone4",
          shape(16, 4, 1, 20, 32, tied=True, head_dim=8, eps=1e-5, layer_types=["full_attention"] * 2,
                rope_parameters={"rope_type": "default", "rope_theta": 1000.0}) | {"sliding_window": None},
          seq_len=40, batch=8, documents=True, labels=True, saved_config=True),
@@ -342,13 +436,40 @@ CASES = [
                shared_expert_intermediate_size=10, output_router_logits=False, router_aux_loss_coef=0.001,
                rope_parameters={"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.5}),
          seq_len=80, batch=4, lr=6e-3, clip=0.5, fused=True),
-    Case("qwen3_5_moe_packed", "Qwen3.5-MoE: experts one by one, top 3 of 4, packed documents, label mask", "qwen3_5_moe_text",
+    Case("qwen3_5_moe_packed", "Qwen3.5-MoE: experts one by one, top 3 of 4, packed documents, label mask",
+         "qwen3_5_moe_text",
          shape(16, 4, 2, None, 32, head_dim=8, layers=2, eps=5e-2, layer_types=["full_attention", "linear_attention"],
                linear_num_key_heads=2, linear_num_value_heads=2, linear_key_head_dim=16, linear_value_head_dim=16,
                linear_conv_kernel_dim=3, num_experts=4, num_experts_per_tok=3, moe_intermediate_size=10,
                shared_expert_intermediate_size=6,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}),
          seq_len=70, batch=4, lr=6e-3, clip=0.5, documents=True, labels=True, longest_document=66, saved_config=True),
+    Case("qwen3_next", "Qwen3-Next as released: projections by key head, two value heads each, top 2 of 5, a gated shared "
+         "expert, GQA 2", "qwen3_next",
+         shape(16, 2, 1, 24, 48, head_dim=8, layers=2, eps=5e-2, full_attention_interval=2,
+               linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16,
+               linear_conv_kernel_dim=4, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=6,
+               shared_expert_intermediate_size=10, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[],
+               output_router_logits=False, router_aux_loss_coef=0.001, partial_rotary_factor=0.5, rope_scaling=None,
+               rope_theta=10000000),
+         seq_len=80, batch=4, lr=6e-3, clip=0.5),
+    Case("qwen3_next_packed", "Qwen3-Next: value heads twice as wide as key heads, top 3 of 4, not normalised, a dense "
+         "layer, tied, packed documents, label mask", "qwen3_next",
+         shape(16, 4, 2, 20, 32, tied=True, head_dim=8, layers=2, eps=5e-2,
+               layer_types=["full_attention", "linear_attention"], linear_num_key_heads=2, linear_num_value_heads=2,
+               linear_key_head_dim=16, linear_value_head_dim=32, linear_conv_kernel_dim=3, num_experts=4,
+               num_experts_per_tok=3, moe_intermediate_size=10, shared_expert_intermediate_size=6,
+               norm_topk_prob=False, mlp_only_layers=[0],
+               rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}),
+         seq_len=70, batch=4, lr=6e-3, clip=0.5, documents=True, labels=True, longest_document=66, saved_config=True),
+    Case("qwen3_next_heads", "Qwen3-Next: three value heads a key head, every second layer dense, whole heads turn, "
+         "float32 file", "qwen3_next",
+         shape(16, 2, 2, 16, 32, head_dim=8, layers=2, eps=1e-2, layer_types=["full_attention", "linear_attention"],
+               linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=16, linear_value_head_dim=16,
+               linear_conv_kernel_dim=2, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+               shared_expert_intermediate_size=6, norm_topk_prob=True, decoder_sparse_step=2,
+               rope_parameters={"rope_type": "default", "rope_theta": 100000.0, "partial_rotary_factor": 1.0}),
+         seq_len=65, batch=4, stored="float32", clip=0.5),
     Case("qwen3_moe", "Qwen3-MoE: top 2 of 8, normalised, GQA 2, three shards", "qwen3_moe",
          shape(32, 4, 2, 48, 64, head_dim=8, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=12,
                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=10000.0,
@@ -380,13 +501,15 @@ CASES = [
                use_sliding_window=False, sliding_window=32768, max_window_layers=2, output_router_logits=False,
                router_aux_loss_coef=0.001),
          seq_len=32, batch=8, clip=0.5),
-    Case("qwen2_moe_packed", "Qwen2-MoE: top 3 of 5, normalised, a shared expert as narrow as the others, a dense layer, "
+    Case("qwen2_moe_packed",
+         "Qwen2-MoE: top 3 of 5, normalised, a shared expert as narrow as the others, a dense layer, "
          "the loss that balances, no qkv_bias, packed", "qwen2_moe",
          shape(16, 4, 2, 10, 32, layers=3, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=8,
                shared_expert_intermediate_size=8, norm_topk_prob=True, mlp_only_layers=[1], qkv_bias=False,
                output_router_logits=False, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=32, batch=4, documents=True, labels=True, saved_config=True, aux_loss=0.3),
-    Case("glm4_moe", "GLM 4.5 Air: a dense layer, then top 2 of 6 by sigmoids with a bias, one shared expert, half a head "
+    Case("glm4_moe",
+         "GLM 4.5 Air: a dense layer, then top 2 of 6 by sigmoids with a bias, one shared expert, half a head "
          "turns, q/k/v bias, GQA 2", "glm4_moe",
          shape(16, 2, 1, 24, 48, head_dim=8, eps=1e-5, attention_bias=True, n_routed_experts=6, num_experts_per_tok=2,
                n_shared_experts=1, moe_intermediate_size=6, routed_scaling_factor=1.0, norm_topk_prob=True, n_group=1,
@@ -425,7 +548,8 @@ CASES = [
                qk_rope_head_dim=4, v_head_dim=6, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
                routed_scaling_factor=1.0, mlp_layer_types=["sparse", "sparse"], attention_bias=True, rope_theta=1000.0),
          seq_len=24, batch=8, stored="float32", clip=0.5),
-    Case("deepseek_v3", "DeepSeek V3: latent attention with yarn and its factor for the softmax, top 3 of the better two "
+    Case("deepseek_v3",
+         "DeepSeek V3: latent attention with yarn and its factor for the softmax, top 3 of the better two "
          "of three groups", "deepseek_v3",
          shape(16, 2, 2, 24, 48, q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=6,
                n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=1, moe_intermediate_size=6,
@@ -435,7 +559,8 @@ CASES = [
                rope_scaling={"type": "yarn", "factor": 8.0, "beta_fast": 8.0, "beta_slow": 1.0, "mscale": 1.0,
                              "mscale_all_dim": 1.0, "truncate": False, "original_max_position_embeddings": 64}),
          seq_len=40, batch=8, clip=0.5),
-    Case("deepseek_v3_packed", "DeepSeek V3: unlike mscales, top 3 of 6 without groups, 3 layers of which two are dense, "
+    Case("deepseek_v3_packed",
+         "DeepSeek V3: unlike mscales, top 3 of 6 without groups, 3 layers of which two are dense, "
          "packed", "deepseek_v3",
          shape(16, 2, 2, 16, 32, layers=3, q_lora_rank=8, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=8,
                v_head_dim=14, n_routed_experts=6, num_experts_per_tok=3, moe_intermediate_size=6, n_group=1,
@@ -444,6 +569,50 @@ CASES = [
                                 "beta_slow": 1.0, "mscale": 0.7, "mscale_all_dim": 1.0, "truncate": False,
                                 "original_max_position_embeddings": 64}),
          seq_len=32, batch=4, documents=True, labels=True, saved_config=True, clip=0.5),
+    Case("mistral4", "Mistral Small 4: latent attention with yarn, queries that grow beyond 8 positions, top 2 of 5 by "
+         "softmax, experts in two tensors", "mistral4",
+         shape(16, 2, 2, 24, 48, q_lora_rank=12, kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=6,
+               n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=6,
+               routed_scaling_factor=1.0, norm_topk_prob=True, n_group=1, topk_group=1, first_k_dense_replace=0,
+               pad_token_id=11,
+               rope_parameters={"type": "yarn", "rope_type": "yarn", "rope_theta": 100.0, "factor": 16.0,
+                                "original_max_position_embeddings": 8, "max_position_embeddings": 128,
+                                "beta_fast": 1.0, "beta_slow": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                "llama_4_scaling_beta": 0.3}),
+         seq_len=40, batch=8, clip=0.5),
+    Case("mistral4_packed", "Mistral Small 4: queries made from the input, values as wide as keys, halves turn, top 2 of 6, "
+         "not normalised, a factor, two shared experts, a dense layer, packed", "mistral4",
+         shape(16, 2, 2, 16, 32, tied=True, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=8, v_head_dim=14,
+               n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=6,
+               routed_scaling_factor=1.5, norm_topk_prob=False, first_k_dense_replace=1, rope_interleave=False,
+               rope_parameters={"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0,
+                                "original_max_position_embeddings": 10, "beta_fast": 1.0, "beta_slow": 0.1,
+                                "mscale": 0.7, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.2})
+         | {"q_lora_rank": None},
+         seq_len=44, batch=4, documents=True, labels=True, saved_config=True, clip=0.5),
+    Case("mistral4_whole", "Mistral Small 4 with a vision tower, as released: attention_bias, float32 file", "mistral4",
+         shape(16, 4, 4, 16, 32, tied=None, q_lora_rank=10, kv_lora_rank=6, qk_nope_head_dim=2, qk_rope_head_dim=8,
+               v_head_dim=4, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6, attention_bias=True,
+               rope_parameters={"type": "yarn", "rope_theta": 100.0, "factor": 16.0, "beta_fast": 1.0, "beta_slow": 0.1,
+                                "original_max_position_embeddings": 8, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                "llama_4_scaling_beta": 0.1}),
+         seq_len=32, batch=8, stored="float32", clip=0.5,
+         whole={"model_type": "mistral3", "vision_config": PIXTRAL, "image_token_index": 10, "spatial_merge_size": 2,
+                "multimodal_projector_bias": False, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+                "tie_word_embeddings": False}),
+    Case("kimi_k25", "Kimi K2.5 with a vision tower, in bfloat16: top 3 of 6 without groups, a dense layer, packed",
+         "deepseek_v3",
+         shape(16, 2, 2, 16, 32, tied=False, eps=1e-5, q_lora_rank=8, kv_lora_rank=12, qk_nope_head_dim=6,
+               qk_rope_head_dim=8, v_head_dim=14, n_routed_experts=6, num_experts_per_tok=3, n_shared_experts=1,
+               moe_intermediate_size=6, n_group=1, topk_group=1, routed_scaling_factor=2.827, norm_topk_prob=True,
+               first_k_dense_replace=1, topk_method="noaux_tc", scoring_func="sigmoid", moe_layer_freq=1, ep_size=1,
+               aux_loss_alpha=0.001, seq_aux=True, num_nextn_predict_layers=0, rope_theta=1000.0,
+               rope_scaling={"type": "yarn", "factor": 8.0, "beta_fast": 8.0, "beta_slow": 1.0, "mscale": 1.0,
+                             "mscale_all_dim": 1.0, "original_max_position_embeddings": 64}),
+         seq_len=32, batch=4, documents=True, labels=True, clip=0.5,
+         whole={"model_type": "kimi_k25", "vision_config": MOON_VIT, "projection_hidden_size": 8, "ignore_index": -100,
+                "media_placeholder_token_id": 29, "use_unified_vision_chunk": True, "video_placeholder": "<video>",
+                "tie_word_embeddings": False}),
     Case("mixtral", "Mixtral: top 2 of 4, every head its own key, shuffled order", "mixtral",
          shape(32, 4, 4, 20, 64, eps=1e-5, num_local_experts=4, num_experts_per_tok=2, rope_theta=1000000.0,
                sliding_window=None, output_router_logits=False, router_aux_loss_coef=0.02),
@@ -481,7 +650,8 @@ CASES = [
                sliding_window=9, layer_types=["full_attention", "sliding_attention"], attention_bias=False,
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=32, batch=8, saved_config=True, idle=[0, 3]),
-    Case("qwen3_fp8", "Qwen3 as released in fp8: matrices of one block and of two of which one is partial, tied", "qwen3",
+    Case("qwen3_fp8", "Qwen3 as released in fp8: matrices of one block and of two of which one is partial, tied",
+         "qwen3",
          shape(130, 2, 1, 12, 32, tied=True, head_dim=12, attention_bias=False, rope_theta=1000000.0,
                quantization_config={"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
                                     "weight_block_size": [128, 128], "modules_to_not_convert": [
@@ -489,7 +659,8 @@ CASES = [
                                         *(f"model.layers.{layer}.{norm}" for layer in range(2)
                                           for norm in ("input_layernorm", "post_attention_layernorm"))]}),
          seq_len=32, batch=8, clip=4.0, fp8=True),
-    Case("qwen3_moe_fp8", "Qwen3-MoE as released in fp8: top 2 of 4 experts, each matrix in tensors of its own", "qwen3_moe",
+    Case("qwen3_moe_fp8", "Qwen3-MoE as released in fp8: top 2 of 4 experts, each matrix in tensors of its own",
+         "qwen3_moe",
          shape(24, 4, 2, 24, 48, head_dim=6, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=10,
                norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[], rope_theta=10000.0,
                quantization_config={"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
@@ -505,7 +676,8 @@ CASES = [
          seq_len=32, batch=8, clip=1.2,
          whole={"model_type": "gemma3", "vision_config": SIGLIP, "mm_tokens_per_image": 4, "boi_token_index": 29,
                 "eoi_token_index": 30, "image_token_index": 31, "initializer_range": 0.02, "eos_token_id": [1, 28]}),
-    Case("mistral3_whole", "Mistral 3 with a vision tower: its own head, modules' names, packed, float32 file", "mistral",
+    Case("mistral3_whole", "Mistral 3 with a vision tower: its own head, modules' names, packed, float32 file",
+         "mistral",
          shape(16, 4, 2, 16, 32, head_dim=8, eps=1e-5, rope_theta=1000.0, sliding_window=None),
          seq_len=36, batch=8, stored="float32", documents=True, labels=True, module_names=True,
          whole={"model_type": "mistral3", "vision_config": PIXTRAL, "image_token_index": 10, "spatial_merge_size": 2,
@@ -543,6 +715,7 @@ CASES = [
 
 def write_whole_config(case, directory):
     architecture, text_type = WHOLE[case.whole["model_type"]]
+    text_type = case.family if case.family == "mistral4" else text_type
     fields = case.whole | {"architectures": [architecture], "torch_dtype": case.stored,
                            "transformers_version": "4.52.0"}
     if case.flat:
@@ -574,20 +747,26 @@ def write_config(case, directory):
 def draw_weight(name, tensor_shape, case, config, rng):
     """Large enough that attention is far from uniform and no gradient vanishes."""
     noise = rng.standard_normal(tensor_shape)
+    if case.family.startswith("gemma4"):
+        return draw_gemma4_weight(name, noise, config, rng)
     if ".linear_attn." in name and len(tensor_shape) == 1:
         if name.endswith("A_log"):
             return np.log(0.03 + 0.15 * rng.random(tensor_shape))
         return 1.0 + 0.15 * noise
     if name.endswith("conv1d.weight"):  # of one sign: no query and no key is nearly zero, which norms would enlarge
         return 0.5 + 0.15 * noise
-    if case.family in EXPERT_FAMILIES:
+    if ".mamba." in name and not name.endswith("_proj.weight"):
+        return draw_mamba_weight(name, noise, rng)
+    if has_experts(case):
         return draw_expert_weight(name, noise, case, config, rng)
     if name.endswith("norm.weight"):
         if config.model_type == "qwen3_5_text":  # stored less one
             return 0.15 * noise
-        if config.model_type in ("gemma2", "gemma3_text"):  # stored less one; those behind a half outweigh the tied embedding
+        # stored less one; those behind a half outweigh the tied embedding
+        if config.model_type in ("gemma2", "gemma3_text"):
             return (2.0 if ".post_" in name else 0.0) + 0.15 * noise
-        if config.model_type in ("olmo2", "olmo3", "exaone4") and ".layers." in name:  # else bfloat16's error grows by layers
+        # else bfloat16's error grows by layers
+        if config.model_type in ("olmo2", "olmo3", "exaone4") and ".layers." in name:
             return (0.4 if ".post_" in name else 0.7) + 0.08 * noise
         if config.model_type == "glm4" and re.search(r"\.post_(self_attn|mlp)_", name):
             return 0.4 + 0.08 * noise
@@ -598,13 +777,28 @@ def draw_weight(name, tensor_shape, case, config, rng):
         tied = 0.1 if config.model_type == "phi3" else 0.25
         is_tied = case.whole.get("tie_word_embeddings", getattr(config, "tie_word_embeddings", False))
         return (tied if is_tied else 0.8) * noise
-    gain = 0.6 if re.search(r"\.(o|down)_proj\.", name) else 1.0
+    gain = 0.6 if re.search(r"\.(o_proj|out_proj|down_proj|output_linear)\.", name) else 1.0
     return gain / math.sqrt(tensor_shape[1]) * noise
+
+
+def draw_mamba_weight(name, noise, rng):
+    """States that last for some tokens, and steps near one."""
+    if name.endswith("A_log"):
+        return np.log(0.05 + 0.25 * rng.random(noise.shape))
+    if name.endswith("conv1d.bias"):
+        return 0.1 * noise
+    return (0.3 if name.endswith("dt_bias") else 1.0) + 0.15 * noise
 
 
 CHOICE_BIAS = "e_score_correction_bias"  # a buffer, which files hold in float32
 SIGMOID_FAMILIES = ("glm4_moe", "glm4_moe_lite", "deepseek_v3")
-EXPERT_FAMILIES = ("qwen2_moe", "qwen3_5_moe_text", "qwen3_moe", "mixtral", "gpt_oss", *SIGMOID_FAMILIES)
+LESS_ONE = ("qwen3_5_moe_text", "qwen3_next")  # files have the weights of norms less one
+STACKED = ("gpt_oss", "mistral4")  # files have all experts of a layer in one tensor
+EXPERT_FAMILIES = ("qwen2_moe", *LESS_ONE, "qwen3_moe", "mistral4", "mixtral", "gpt_oss", *SIGMOID_FAMILIES)
+
+
+def has_experts(case):
+    return case.family in EXPERT_FAMILIES or case.config.get("num_local_experts", 0) > 0
 
 
 def experts_of(config):
@@ -630,7 +824,7 @@ def draw_expert_weight(name, noise, case, config, rng):
     chooses then does not hang on rounding, which would make bfloat16 runs take other experts."""
     experts = experts_of(config)
     if name.endswith("norm.weight"):
-        return (0.0 if case.family == "qwen3_5_moe_text" else 1.0) + 0.05 * noise  # stored less one there
+        return (0.0 if case.family in LESS_ONE else 1.0) + 0.05 * noise
     if name.endswith("embed_tokens.weight"):
         values = (0.3 if config.tie_word_embeddings else 0.8) * noise
         most = 0.6 if config.tie_word_embeddings else 1.5
@@ -651,11 +845,57 @@ def draw_expert_weight(name, noise, case, config, rng):
             values[..., :experts] *= 0.02
         return values
     transposed = case.family == "gpt_oss" and name.endswith(("gate_up_proj", "down_proj"))
-    gain = 0.6 if re.search(r"\.(o|out|down)_proj\b", name) else 1.0
+    gain = 0.6 if re.search(r"\.((o|out|down)_proj|output_linear)\b", name) else 1.0
     values = gain / math.sqrt(noise.shape[-2 if transposed else -1]) * noise
     if gain < 1:  # rows of the product
         (values.swapaxes(-1, -2) if transposed else values)[..., :experts, :] *= 0.02
     return values
+
+
+def draw_gemma4_weight(name, noise, config, rng):
+    """Attention does not divide its scores, so norms of q and k are small. With experts, the layers add little to the
+    elements that order them, as above."""
+    moe, deep = getattr(config, "enable_moe_block", False), config.num_hidden_layers > 2
+    if name.endswith("layer_scalar"):
+        return 0.9 + 0.05 * noise
+    if re.search(r"[qk]_norm\.", name):
+        return (0.5 if config.attention_k_eq_v and not deep else 0.7) + 0.1 * noise
+    if "norm" in name:
+        return ((0.2 if deep else 0.5) if "post_" in name else 1.0) + 0.05 * noise
+    if name.endswith("router.scale"):
+        return 1.0 + 0.05 * noise
+    if name.endswith("per_expert_scale"):
+        return 1.0 + 0.3 * noise
+    experts = config.num_experts if moe else 0
+    if name.endswith("embed_tokens.weight"):
+        values = 0.25 * noise
+        if moe:
+            order = np.stack([rng.permutation(experts) for _ in values]) / (experts - 1)
+            values[:, :experts] = (2 * order - 1) * 0.6
+        return values
+    if name.endswith("embed_tokens_per_layer.weight"):
+        return 0.5 * noise
+    if name.endswith("router.proj.weight"):
+        return math.sqrt(noise.shape[1]) * (0.8 * np.eye(*noise.shape) + 0.1 / experts * noise)
+    gain = 0.6 if re.search(r"\.(o|down)_proj\b", name) else 1.0
+    values = gain / math.sqrt(noise.shape[-1]) * noise
+    if gain < 1 and moe:
+        values[..., :experts, :] *= 0.02
+    return values
+
+
+GRANITE_FILES = {".experts.gate_up_proj": ".input_linear.weight", ".experts.down_proj": ".output_linear.weight",
+                 ".router.weight": ".router.layer.weight"}
+
+
+def as_granite_files(tensors):
+    """Under the names of files, from those of transformers' modules."""
+    def renamed(name):
+        for module, file in GRANITE_FILES.items():
+            if name.endswith(module):
+                return name.removesuffix(module) + file
+        return name
+    return {renamed(name): tensor for name, tensor in tensors.items()}
 
 
 def own_tensors(case, tensors):
@@ -677,6 +917,8 @@ def own_tensors(case, tensors):
                 gate, up = (values[0::2], values[1::2]) if case.family == "gpt_oss" else (values[:half], values[half:])
                 parts = {"gate_proj": gate, "up_proj": up}
             own |= {f"{prefix}.{expert}.{part}.{kind}": value for part, value in parts.items()}
+    if case.family == "granitemoehybrid":  # files hold its experts together, under other names
+        return as_granite_files(own)
     if case.family != "mixtral":
         return own
     short = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
@@ -755,7 +997,13 @@ def check_fp8(case, directory):
 
 
 def class_of(case):
-    return AutoModelForImageTextToText if case.whole else AutoModelForCausalLM
+    return auto_class(case.whole or {"model_type": case.family})
+
+
+def auto_class(config):
+    """transformers lists Mistral 4's text model among those that take images."""
+    whole = "vision_config" in config or config["model_type"] == "mistral4"
+    return AutoModelForImageTextToText if whole else AutoModelForCausalLM
 
 
 def text_model(model):
@@ -772,15 +1020,20 @@ def is_of_text(case, name):
     return not case.whole or name.startswith(("model.language_model.", "lm_head."))
 
 
-def names_in_files(directory, tensors):
+def names_in_files(case, directory, tensors):
     """The tensors under the names that transformers saves them under."""
     with tempfile.TemporaryDirectory() as scratch:
         model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(directory))
         missing, unexpected = model.load_state_dict(tensors, strict=False)
         assert set(missing) <= {"lm_head.weight"} and not unexpected, (missing, unexpected)
-        stored = {tensor.dtype for tensor in tensors.values()}
-        model.to(stored.pop()).save_pretrained(scratch)
-        return load_file(Path(scratch) / "model.safetensors")
+        model.to(STORED[case.stored])
+        for name in choice_biases(model):
+            model.get_submodule(name.rpartition(".")[0]).register_buffer(CHOICE_BIAS, tensors[name])
+        model.save_pretrained(scratch)
+        saved = load_file(Path(scratch) / "model.safetensors")
+        # transformers 5.23 gives Kimi K2.5's text layers the name of its vision tower's; releases do not
+        return {name.replace("language_model.model.blocks.", "language_model.model.layers."): tensor
+                for name, tensor in saved.items()}
 
 
 def write_model(case, directory, rng):
@@ -796,15 +1049,17 @@ def write_model(case, directory, rng):
         else:
             values = 0.1 * rng.standard_normal(tuple(parameter.shape))
         tensors[name] = torch.from_numpy(values).to(STORED[case.stored])
-    for name, buffer in empty.named_buffers():
-        if name.endswith(CHOICE_BIAS):
-            tensors[name] = torch.from_numpy(draw_weight(name, tuple(buffer.shape), case, config, rng)).to(FLOAT32)
+    for name, buffer in frozen_buffers(empty).items():
+        values = draw_weight(name, tuple(buffer.shape), case, config.get_text_config(), rng)
+        tensors[name] = torch.from_numpy(values).to(FLOAT32 if name.endswith(CHOICE_BIAS) else STORED[case.stored])
     if case.whole and not case.module_names:
-        tensors = names_in_files(directory, tensors)
+        tensors = names_in_files(case, directory, tensors)
     if case.mxfp4:  # what transformers makes of the blocks, for transformers without a GPU to read
         tensors, plain = quantised(tensors, rng)
         write_plain(directory, plain)
-    elif case.family in EXPERT_FAMILIES and case.family != "gpt_oss" and not case.fused:
+    elif case.family == "granitemoehybrid":
+        tensors = as_granite_files(tensors)
+    elif has_experts(case) and case.family not in STACKED and not case.fused:
         tensors = {name: tensor.contiguous() for name, tensor in own_tensors(case, tensors).items()}
     if case.fp8:
         tensors = in_fp8(case, tensors)
@@ -865,7 +1120,11 @@ def draw_data(case, rng):
         tokens[i] = (5 * tokens[i - 1] + 3) % vocab if rng.random() < 0.6 else rng.integers(vocab)
 
     documents = None
-    if case.documents:  # of 1 to 25 tokens mostly: some run over a sequence's end, some start with a sequence
+    if case.lengths:
+        assert sum(case.lengths) == case.seq_len
+        inner = np.cumsum((0, *case.lengths[:-1]))
+        documents = (np.arange(sequences)[:, None] * case.seq_len + inner).flatten().astype(np.uint64)
+    elif case.documents:  # of 1 to 25 tokens mostly: some run over a sequence's end, some start with a sequence
         starts, at = [], 0
         while at < count:
             starts.append(at)
@@ -951,15 +1210,15 @@ def load_model(directory, dtype):
     if plain_directory(directory).exists():
         directory = plain_directory(directory)
     config = json.loads((directory / "config.json").read_text())
-    auto = AutoModelForImageTextToText if "vision_config" in config else AutoModelForCausalLM
-    model = auto.from_pretrained(directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
+    model = auto_class(config).from_pretrained(directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
     text = text_model(model)
     with widened(dtype):  # the frequencies are made again, in dtype float64 from the start
-        text.rotary_emb = type(text.rotary_emb)(text.config)
+        if text.rotary_emb is not None:
+            text.rotary_emb = type(text.rotary_emb)(text.config)
         if dtype == FLOAT64 and hasattr(text.embed_tokens, "scalar_embed_scale"):
             table = text.embed_tokens
             table.embed_scale = torch.tensor(table.scalar_embed_scale, dtype=FLOAT64)
-    for frequencies in text.rotary_emb.buffers():
+    for frequencies in text.rotary_emb.buffers() if text.rotary_emb is not None else ():
         assert frequencies.dtype == (FLOAT64 if dtype == FLOAT64 else FLOAT32)
     return model.train()
 
@@ -1017,16 +1276,17 @@ def train(case, data, directory, dtype, steps):
     trained = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     assert all(parameter.dtype == dtype for parameter in parameters.values())
     result = train_steps(case, data, model, trained, dtype, steps)
-    result["final"] = {name: p.detach().clone() for name, p in (parameters | choice_biases(model)).items()}
+    result["final"] = {text_name(name): p.detach().clone() for name, p in (parameters | frozen_buffers(model)).items()}
     start = load_model(directory, dtype)
-    result["start"] = text_parameters(case, start) | choice_biases(start)
+    result["start"] = {text_name(name): p for name, p in (text_parameters(case, start) | frozen_buffers(start)).items()}
     for key in ("grads", "final", "start"):
         result[key] = own_tensors(case, result[key])
     return result
 
 
-def choice_biases(model):
-    return {name: buffer for name, buffer in model.named_buffers() if name.endswith(CHOICE_BIAS)}
+def frozen_buffers(model):
+    """What files hold and nothing trains."""
+    return {name: buffer for name, buffer in model.named_buffers() if name.endswith((CHOICE_BIAS, "layer_scalar"))}
 
 
 def train_steps(case, data, model, trained, dtype, steps):
@@ -1087,6 +1347,8 @@ def cosines(got, want):
 def check_rope(case, model):
     """A scaling that changes nothing, or everything alike, would prove little."""
     rotary = text_model(model).rotary_emb
+    if rotary is None or isinstance(rotary.rope_type, dict):  # by kind of layer
+        return
     if rotary.rope_type in ("llama3", "yarn"):
         theta = rotary.config.rope_parameters["rope_theta"]
         plain = theta ** (-torch.arange(0, 2 * len(rotary.inv_freq), 2, dtype=FLOAT64) / (2 * len(rotary.inv_freq)))
@@ -1105,7 +1367,7 @@ def check_rope(case, model):
 
 def check_routes(case, model):
     """What bfloat16 rounds must not decide which expert a token has, and the idle experts must be idle."""
-    routers = [module for name, module in model.named_modules() if type(module).__name__.lower().endswith("topkrouter")]
+    routers = [module for name, module in model.named_modules() if type(module).__name__.lower().endswith(("topkrouter", "textrouter"))]
     assert routers, case.name
     seen = [[] for _ in routers]
     for router, to in zip(routers, seen):
@@ -1114,7 +1376,7 @@ def check_routes(case, model):
         for tokens, _ in step_segments(case, data_of(case), 0):
             model(input_ids=tokens, use_cache=False)
     for router, outputs in zip(routers, seen):
-        logits = torch.cat([out[0] for out in outputs])
+        logits = torch.cat([out[0].log() if case.family == "gemma4_text" else out[0] for out in outputs])
         chosen = torch.cat([out[2] for out in outputs])
         used = sorted(set(chosen.flatten().tolist()))
         assert used == [e for e in range(logits.shape[-1]) if e not in case.idle], (case.name, used)
@@ -1152,7 +1414,7 @@ def make(case, out):
     single = train(case, data, directory / "model", FLOAT32, case.steps)
     half = train(case, data, directory / "model", torch.bfloat16, steps=1)
     check_rope(case, load_model(directory / "model", FLOAT32))
-    if case.family in EXPERT_FAMILIES:
+    if has_experts(case) or case.config.get("enable_moe_block"):
         check_routes(case, load_model(directory / "model", FLOAT64))
     remove_plain(directory / "model")
 

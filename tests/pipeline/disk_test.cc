@@ -19,7 +19,7 @@
 namespace megatrain::tiny {
 namespace {
 
-constexpr uint64_t kDiskPlans = kSanitized ? 4 : 20;
+constexpr uint64_t kDiskPlans = kSanitized ? 2 : 20;
 constexpr int64_t kDiskSteps = kSanitized ? 3 : 4;
 
 // A random plan with all moments on disk that may be there, through 2 slabs or more, and with clipping most gradients

@@ -15,7 +15,7 @@ namespace megatrain::tiny {
 
 namespace {
 
-constexpr uint64_t kFreezePlans = kSanitized ? 2 : 10;
+constexpr uint64_t kFreezePlans = kSanitized ? 1 : 10;
 constexpr uint64_t kFrozenSchedules = kSanitized ? 5 : 30;
 constexpr uint64_t kBf16SourcePlans = kSanitized ? 1 : 4;
 constexpr int64_t kFrozenSteps = 3;

@@ -31,10 +31,11 @@ TEST(KeptOutputs, ChangeNoBitWhereverTheyWait) {
         Shape{.layers = 4, .experts = 8, .experts_per_record = 3}}) {
     Tiny tiny(shape);
     const std::string expected = tiny.train(tiny.default_plan(), kKeptSteps);
-    for (const std::vector<Tier>& tiers : places) {
+    for (size_t place = 0; place < places.size(); ++place) {
+      const std::vector<Tier>& tiers = places[place];
       for (const int64_t every : {1, 3}) {
         for (const std::vector<int64_t>& sweeps : {std::vector<int64_t>{4}, std::vector<int64_t>{1, 3}}) {
-          if (kSanitized && (every > 1) != (sweeps.size() > 1)) continue;
+          if (kSanitized && ((every > 1) != (sweeps.size() > 1) || (every > 1) != (place % 2 > 0))) continue;
           Plan plan = with_outputs(tiny.workload(), tiny.default_plan(), tiers, 2 + every / 2);
           plan.input_every = every;
           plan.sweeps = sweeps;

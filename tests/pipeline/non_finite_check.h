@@ -50,9 +50,12 @@ inline std::vector<std::pair<std::string, Plan>> update_places(Tiny& tiny) {
 // the layer and the tensor.
 inline void expect_infinite_moment_is_named(const std::string& device, const Shape& shape) {
   Tiny tiny(shape, device);
+  bool even = true;
   for (const auto& [where, plan] : update_places(tiny)) {
     const int64_t records = tiny.workload().record_count();
+    even = !even;
     for (const int64_t record : {int64_t{0}, int64_t{1}, int64_t{4}, records - 1}) {
+      if (kSanitized && (record == 0 || record == 4) != even) continue;  // half of them in each place
       const auto trainer = tiny.trainer(plan);
       tiny.step(*trainer, 1);
       trainer->settle();

@@ -10,8 +10,9 @@
 namespace megatrain::tiny {
 namespace {
 
-constexpr uint64_t kPackedPlans = kSanitized ? 12 : 40;
+constexpr uint64_t kPackedPlans = kSanitized ? 2 : 40;  // each shape has others under a sanitizer
 constexpr int64_t kPackedSteps = kSanitized ? 2 : 3;
+constexpr int64_t kAnswerTokens = kSanitized ? 6 : 20;
 
 TEST(Packed, FrozenWeightsGiveTheHashOfUnpackedOnesUnderEveryPlan) {
   expect_packed_as_unpacked("cpu", kPackedPlans, kPackedSteps);
@@ -24,14 +25,14 @@ std::vector<int32_t> answer_after_a_step(Tiny& tiny, const Shape& shape) {
   trainer->drain();
   Generator generator(*tiny.machine().device, *tiny.machine().ops, model_config(shape), trainer->records(),
                       {.max_context = 32, .memory_bytes = int64_t{1} << 30, .in_place = false});
-  return generator.generate({{.prompt = std::vector<int32_t>(12, 3), .max_tokens = 20}}, {})[0].ids;
+  return generator.generate({{.prompt = std::vector<int32_t>(12, 3), .max_tokens = kAnswerTokens}}, {})[0].ids;
 }
 
 TEST(Packed, FrozenWeightsAnswerAsUnpackedOnes) {
   for (const Shape& shape : packed_shapes()) {
     Tiny packed(shape), plain(unpacked(shape));
     const std::vector<int32_t> ids = answer_after_a_step(packed, shape);
-    EXPECT_EQ(ids.size(), 20);
+    EXPECT_EQ(std::ssize(ids), kAnswerTokens);
     EXPECT_EQ(ids, answer_after_a_step(plain, shape));
   }
 }
@@ -39,7 +40,7 @@ TEST(Packed, FrozenWeightsAnswerAsUnpackedOnes) {
 TEST(Packed, FrozenWeightsAnswerInTheMemoryThatTrainingLends) {
   for (Shape shape : packed_shapes()) {
     shape.prompts = {"one", "another"};
-    expect_answers_in_lent_memory(shape, "cpu", kSanitized ? 3 : 12);
+    expect_answers_in_lent_memory(shape, "cpu", kSanitized ? 1 : 12);
   }
 }
 

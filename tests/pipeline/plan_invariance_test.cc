@@ -17,8 +17,8 @@
 
 namespace megatrain::tiny {
 
-constexpr int kPlansAShape = kSanitized ? 4 : 60;  // half of the first four stream more than the slots hold
-constexpr uint64_t kExpertPlans = kSanitized ? 3 : 40;
+constexpr int kPlansAShape = kSanitized ? 4 : 60;       // half of the first four stream more than the slots hold
+constexpr uint64_t kExpertPlans = kSanitized ? 1 : 40;  // each shape has others under a sanitizer
 constexpr int64_t kSteps = kSanitized ? 3 : 5;
 
 struct Case {
@@ -63,7 +63,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 TEST(ExpertGroups, AndEveryRandomPlanGiveOneStateHash) {
-  for (const Shape& shape : expert_shapes()) expect_one_hash(shape, "cpu", kExpertPlans, kSteps);
+  uint64_t first = 0;
+  for (const Shape& shape : expert_shapes()) {
+    expect_one_hash(shape, "cpu", kExpertPlans, kSteps, first);
+    if (kSanitized) first += kExpertPlans;
+  }
 }
 
 // A gradient that waits on the device for the norm takes the memory of its phase's input, unless that waits on the
@@ -124,6 +128,7 @@ TEST(BoundaryEvery, ChangesNoBitAndTakesLessMemory) {
     const std::string expected = tiny.train(plan, kSteps);
     for (const Tier tier : {Tier::hbm, Tier::host}) {
       for (const std::vector<int64_t>& sweeps : {std::vector<int64_t>{4}, std::vector<int64_t>{3, 1}}) {
+        if (kSanitized && (tier == Tier::hbm) != (sweeps.size() == 1)) continue;
         int64_t before = std::numeric_limits<int64_t>::max();
         for (const int64_t every : {1, 2, 3, 7}) {
           if (kSanitized && every == 2) continue;

@@ -60,6 +60,8 @@ struct Shape {
   std::string config_file = {};     // the model is that of this config.json, whatever the sizes above say
   std::optional<DType> files = {};  // the base is read from files with tensors of this type, where it may stay
   std::string base_place = "auto";  // memory.base
+  bool partly_filled = false;       // micro-batches have trained documents in a part of their tokens
+  bool cut = false;                 // and no tokens behind them
   // Answered between steps; the weights are copied to the device for it, as to a GPU.
   std::vector<std::string> prompts = {};
 };
@@ -197,23 +199,27 @@ inline Batch make_batch(const Shape& shape, int64_t step) {
   for (int64_t m = 0; m < shape.micro_batches; ++m) {
     MicroBatch micro;
     int64_t position = 0, length = 0;
-    for (int64_t t = 0; t < tokens; ++t) {
-      const uint64_t index = static_cast<uint64_t>((step * shape.micro_batches + m) * tokens + t);
-      if (t == 0 || position == length) {
+    const uint64_t first = static_cast<uint64_t>((step * shape.micro_batches + m) * tokens);
+    const int64_t filled = shape.partly_filled
+                               ? 1 + static_cast<int64_t>(random_below(5, 5, first, static_cast<uint64_t>(tokens)))
+                               : tokens;
+    for (int64_t t = 0; t < (shape.cut ? filled : tokens); ++t) {
+      const uint64_t index = first + static_cast<uint64_t>(t);
+      if (t == 0 || t == filled || position == length) {
         position = 0;
         length = 1 + static_cast<int64_t>(random_below(5, 1, index, static_cast<uint64_t>(shape.seq_len)));
         micro.document_begin.push_back(static_cast<int32_t>(t));
       }
-      const bool trained = random_below(5, 2, index, 4) != 0;
-      micro.tokens.push_back(static_cast<int32_t>(random_below(5, 3, index, vocab)));
+      const bool trained = (shape.partly_filled && t == 0) || (t < filled && random_below(5, 2, index, 4) != 0);
+      micro.tokens.push_back(t < filled ? static_cast<int32_t>(random_below(5, 3, index, vocab)) : 0);
       micro.positions.push_back(static_cast<int32_t>(position++));
       micro.labels.push_back(trained ? static_cast<int32_t>(random_below(5, 4, index, vocab)) : kIgnoreLabel);
       micro.longest = std::max(micro.longest, position);
       micro.trained += trained;
     }
-    micro.document_begin.push_back(static_cast<int32_t>(tokens));
+    micro.document_begin.push_back(static_cast<int32_t>(micro.tokens.size()));
     micro.uniform = false;
-    batch.tokens += tokens;
+    batch.tokens += std::ssize(micro.tokens);
     batch.trained += micro.trained;
     batch.micro_batches.push_back(std::move(micro));
   }

@@ -1,7 +1,10 @@
 #include "megatrain/report/report_data.h"
 
+#include <fmt/format.h>
+
 #include "megatrain/report/report_page.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/places.h"
 
 namespace megatrain {
 
@@ -19,6 +22,30 @@ std::string all_of(const std::vector<std::string>& sentences) {
 }
 
 }  // namespace
+
+TEST(ReportData, WarnsOfADivergenceAndOfARisingEvaluationLossOnThePage) {
+  const TemporaryDirectory run;
+  write_bytes(run / "config.resolved.yaml", "steps: 4\n");
+  write_bytes(run / "model_config.json",
+              read_bytes(in_repository("tests/parity/goldens/llama_linear/model/config.json")));
+  std::ofstream steps(run / "metrics.jsonl"), evaluations(run / "eval.jsonl");
+  for (const auto& [step, loss] : {std::pair{1, 8.3}, {2, 8.1}, {3, 257807.0}})
+    steps << fmt::format(
+        R"({{"step":{},"loss":{},"grad_norm":1,"lr":1,"seconds":1,"tokens":8,"trained_tokens":8,"tokens_per_s":8,)"
+        R"("bound_by":"compute","hbm_peak":1,"host_peak":1}})"
+        "\n",
+        step, loss);
+  for (const auto& [step, loss] : {std::pair{1, 8.0}, {2, 8.2}, {3, 8.4}})
+    evaluations << fmt::format("{{\"step\":{},\"loss\":{}}}\n", step, loss);
+  steps.close();
+  evaluations.close();
+  const ReportData data = read_report(run.path());
+  ASSERT_EQ(data.warnings.size(), 2u) << all_of(data.warnings);
+  EXPECT_EQ(data.warnings[0].find("the loss of step 3 is 2.578e+05, far above"), 0u) << data.warnings[0];
+  EXPECT_EQ(data.warnings[1].find("the evaluation loss rises: 8.0000 at step 1"), 0u) << data.warnings[1];
+  const std::string page = report_page(data);
+  for (const std::string& warning : data.warnings) EXPECT_NE(page.find(warning), std::string::npos) << warning;
+}
 
 TEST(ReportData, DrawsWhatCanBeReadAndSaysWhatIsDamaged) {
   const std::pair<const char*, const char*> kDamaged[] = {

@@ -73,6 +73,27 @@ TEST_F(AdapterRun, WritesAPeftDirectoryAndLeavesTheBaseAsItWas) {
   expect_error(ExitCode::bad_config, {"--dtype"}, [&] { export_run(c.run_dir, directory_ / "other", DType::bf16); });
 }
 
+// Paths of a configuration are relative to the folder where the run was started.
+TEST_F(AdapterRun, ExportedFromAnotherFolderNamesItsBaseByAnAbsolutePath) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(directory_.path());
+  TrainConfig c = config("run");
+  c.run_dir = "runs/a";
+  c.model.path = "base";
+  c.checkpoint.every = 2;
+  run_training(c, {});
+  std::filesystem::current_path(before);
+  const std::string run = directory_ / "runs/a";
+  for (const bool finished : {true, false}) {
+    const std::string out = directory_ / (finished ? "out" : "out-of-stopped");
+    export_run(run, out, {});
+    EXPECT_TRUE(std::filesystem::equivalent(read_adapter_file(out).base, base_)) << read_adapter_file(out).base;
+    EXPECT_TRUE(std::filesystem::path(read_adapter_file(out).base).is_absolute());
+    std::filesystem::remove_all(run + "/model");
+    std::filesystem::remove(run + "/hash.json");
+  }
+}
+
 TEST_F(AdapterRun, StoppedAfterAnyStepAndResumedItEndsTheSame) {
   const TrainConfig straight = config("straight");
   const std::string expected = run_training(straight, {}).state_hash;
@@ -185,7 +206,7 @@ TEST_F(AdapterRun, ResumeRefusesAnotherAdapterAndAnotherBase) {
   std::string changed = read_bytes(base_ + "/model.safetensors");
   changed[changed.size() - 3] ^= 1;
   write_bytes(base_ + "/model.safetensors", changed);
-  refused("base", c);
+  refused("the weights in " + base_ + " have changed", c);
 }
 
 TEST_F(AdapterRun, GoesOnFromAnAdapterAndRefusesOneOfAnotherBase) {
@@ -207,7 +228,8 @@ TEST_F(AdapterRun, GoesOnFromAnAdapterAndRefusesOneOfAnotherBase) {
   TrainConfig other = config("other");
   other.model.path = in_repository("tests/parity/goldens/llama_bias/model");
   other.model.adapter = first.run_dir + "/model";
-  expect_error(ExitCode::bad_input, {"adapter_model.safetensors", "shape"}, [&] { run_training(other, {}); });
+  expect_error(ExitCode::bad_input, {"adapter_model.safetensors", "shape", "the base ask for"},
+               [&] { run_training(other, {}); });
 }
 
 TEST_F(AdapterRun, RefusesSettingsOfAnotherTypeAndWeightsThatWereDamaged) {

@@ -78,7 +78,7 @@ TEST_F(BaseFilesRun, AFileThatChangesEndsTheRunAndItsCheckpointStays) {
   hooks.on_step = [&](const StepMetrics& metrics) {
     if (metrics.step == 2) std::filesystem::resize_file(file, 4096);
   };
-  expect_error(ExitCode::io, {file, "had", "put the file back"}, [&] { run_training(c, hooks); });
+  expect_error(ExitCode::io, {file, "had", "restore it, then resume"}, [&] { run_training(c, hooks); });
   EXPECT_FALSE(std::filesystem::exists(c.run_dir + "/model"));
   write_bytes(file, bytes);
   c.resume = true;

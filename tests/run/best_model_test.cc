@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "megatrain/run/best_record.h"
+#include "megatrain/run/export_run.h"
 #include "megatrain/run/export_source.h"
 #include "megatrain/run/run.h"
 #include "megatrain/run/run_files.h"
@@ -48,6 +49,59 @@ TEST_F(BestRun, ADivergingRunIsWarnedOfAndItsBestModelFound) {
   EXPECT_EQ(best->path, at("diverging/best"));
   EXPECT_LT(best->step, 6);
   EXPECT_FALSE(find_best_model(at("diverging/model")));
+}
+
+TEST_F(BestRun, ARisingEvaluationLossIsWarnedOfOnceWithItsStepsAndTheModelThatIsKept) {
+  const std::string said = logged_by([&] { run_training(diverging("run", 6), {}); });
+  expect_says(said, {" above the lowest, ", "the evaluation loss rises: ", "run/best is the model of step ",
+                     "eval.patience ends such a run"});
+  EXPECT_EQ(said.find("the evaluation loss rises"), said.rfind("the evaluation loss rises"));
+  EXPECT_EQ(logged_by([&] { run_training(best_config("good", 4, 1), {}); }).find("loss rises"), std::string::npos);
+}
+
+TEST_F(BestRun, GuardStopEndsARunThatDivergesAndSaysWhichCheckpointsAreSound) {
+  TrainConfig config = diverging("run", 6);
+  config.guard = "stop";
+  std::string said;
+  logged_by([&] { said = refused_with(ExitCode::non_finite, [&] { run_training(config, {}); }); });
+  expect_says(said, {"the run diverges, and guard: stop ends it", "lower optim.lr (10 now)", "set optim.clip (off now)",
+                     "move the checkpoints of steps after ", "run/checkpoints", "Resume with --resume"});
+  EXPECT_FALSE(fs::exists(at("run/hash.json")));
+  EXPECT_TRUE(find_best_model(at("run"))) << "what was good stays";
+  config = diverging("unsaved", 6);
+  config.guard = "stop";
+  config.checkpoint.every = 0;
+  logged_by([&] { said = refused_with(ExitCode::non_finite, [&] { run_training(config, {}); }); });
+  expect_says(said, {"there is no checkpoint to resume from yet"});
+}
+
+TEST_F(BestRun, IsWhatAnExportOfACompleteRunTakes) {
+  run_training(diverging("run", 6), {});
+  const auto best = find_best_model(at("run"));
+  ASSERT_TRUE(best);
+  const std::string said = logged_by([&] {
+    const ExportedRun done = export_run(at("run"), at("best-out"), {});
+    EXPECT_EQ(done.step, best->step);
+    EXPECT_EQ(done.from, best->path);
+  });
+  expect_says(said, {"exporting " + at("run/best"), "the run's lowest", "for the last model give ", "step-00000006"});
+  EXPECT_EQ(hash_directory(at("best-out")).weights, best_weights("run"));
+  logged_by([&] {
+    EXPECT_EQ(export_run(at("run/model"), at("last-out"), {}).step, 6);
+    EXPECT_EQ(export_run(at("run/checkpoints/step-00000006"), at("saved-out"), {}).step, 6);
+    EXPECT_EQ(export_run(at("run/best/"), at("named-out"), {}).step, best->step);
+  });
+  const std::string last = hash_directory(at("run/model")).weights;
+  EXPECT_EQ(hash_directory(at("last-out")).weights, last);
+  EXPECT_EQ(hash_directory(at("saved-out")).weights, last);
+  EXPECT_EQ(hash_directory(at("named-out")).weights, best_weights("run"));
+}
+
+TEST_F(BestRun, OfARunThatIsNotCompleteIsNamedByAnExportAndNotTaken) {
+  run_training(diverging("run", 6), {});
+  fs::remove(at("run/hash.json"));
+  const std::string said = logged_by([&] { EXPECT_EQ(export_run(at("run"), at("out"), {}).step, 6); });
+  expect_says(said, {"the run is not complete, so its newest checkpoint is exported", at("run/best")});
 }
 
 TEST_F(BestRun, TheBestModelIsTheOneOfTheLowestEvaluationLoss) {
@@ -242,6 +296,12 @@ TEST_F(BestRun, OfAdaptersIsFoundAndAResumeContinuesFromIt) {
   const auto best = find_best_model(at("run"));
   ASSERT_TRUE(best);
   EXPECT_EQ(best->step, lowest.second);
+  logged_by([&] {
+    EXPECT_EQ(export_run(at("run"), at("best-out"), {}).step, best->step);
+    EXPECT_EQ(export_run(at("run/model"), at("last-out"), {}).step, 6);
+  });
+  EXPECT_EQ(hash_directory(at("best-out")).weights, best_weights("run"));
+  EXPECT_EQ(hash_directory(at("last-out")).weights, hash_directory(at("run/model")).weights);
 }
 
 TEST_F(BestRun, WithoutARecordNothingIsSaidOfItAndItIsKept) {

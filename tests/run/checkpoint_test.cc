@@ -17,6 +17,7 @@
 #include "megatrain/io/sealed_json.h"
 #include "megatrain/model/model.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/mapped_pages.h"
 
 namespace megatrain {
 
@@ -26,9 +27,9 @@ namespace fs = std::filesystem;
 
 const nlohmann::json kIdentity = {{"batch", 4}, {"precision", "bf16"}};
 
-ModelConfig small_model(int64_t layers = 2) {
+ModelConfig small_model(int64_t layers = 2, int64_t vocab = 50) {
   return parse_model_config({{"architectures", {"Qwen3ForCausalLM"}},
-                             {"vocab_size", 50},
+                             {"vocab_size", vocab},
                              {"hidden_size", 24},
                              {"intermediate_size", 36},
                              {"num_hidden_layers", layers},
@@ -149,6 +150,18 @@ ino_t inode(const std::string& path) {
 }
 
 }  // namespace
+
+// The pages of a file count as memory of the process, beside the copy in the records.
+TEST(State, IsNotHeldTwiceWhileItIsRead) {
+  const TemporaryDirectory directory;
+  const std::string path = directory / "state.safetensors";
+  const std::unique_ptr<Device> device = make_cpu_device();
+  std::vector<LayerRecord> records =
+      make_records(*device, model_layouts(small_model(1, 200'000), DType::f32), std::vector<Tier>(3, Tier::host));
+  save_state(path, 1, records, StateForm::stored, 2);
+  const int64_t bytes = static_cast<int64_t>(fs::file_size(path));
+  EXPECT_LT(mapped_bytes_of([&] { load_state(path, records, 2); }), bytes / 2);
+}
 
 TEST(Checkpoint, RestoresEveryBitOfTheState) {
   for (const DType dtype : {DType::bf16, DType::f32}) {

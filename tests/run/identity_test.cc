@@ -90,6 +90,10 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) {
             c.delta_net.layers = {true, false};
           },
+          [](ModelConfig& c) {
+            c.mamba2.heads = 2;
+            c.mamba2.layers = {true, false};
+          },
           [](ModelConfig& c) { c.experts.count = 4; },
           [](ModelConfig& c) { c.dtype = DType::f16; },
           [](ModelConfig& c) { c.rope.scaling = RopeScaling::linear; },

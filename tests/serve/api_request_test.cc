@@ -106,22 +106,16 @@ TEST(ApiRequest, ParametersThatAskForNothingAreAccepted) {
                                            {"suffix", ""}})
                                          .dump()));
   EXPECT_NO_THROW(parse_completion_request(
-      completion({{"echo", false}, {"best_of", 1}, {"suffix", nullptr}, {"logprobs", nullptr}}).dump()));
+      completion({{"echo", false}, {"best_of", 1}, {"suffix", nullptr}, {"logprobs", false}}).dump()));
 }
 
 TEST(ApiRequest, WhatWouldBeIgnoredIsRefusedByName) {
-  const std::pair<const char*, Json> kChat[] = {{"tools", Json::array({Json::object()})},
-                                                {"tool_choice", "auto"},
-                                                {"functions", Json::array({Json::object()})},
-                                                {"response_format", {{"type", "json_object"}}},
-                                                {"logprobs", true},
-                                                {"top_logprobs", 3},
+  const std::pair<const char*, Json> kChat[] = {{"functions", Json::array({Json::object()})},
                                                 {"logit_bias", {{"5", 100}}},
                                                 {"frequency_penalty", 0.5},
                                                 {"presence_penalty", -1},
                                                 {"reasoning_effort", "low"},
                                                 {"store", true},
-                                                {"parallel_tool_calls", true},
                                                 {"audio", Json::object()},
                                                 {"best_of", 2},
                                                 {"echo", true},
@@ -129,13 +123,96 @@ TEST(ApiRequest, WhatWouldBeIgnoredIsRefusedByName) {
                                                 {"modalities", {"text", "audio"}}};
   for (const auto& [name, value] : kChat)
     expect_refusal(parse_chat_request, chat({{name, value}}).dump(), name, "not supported");
-  const std::pair<const char*, Json> kCompletions[] = {
-      {"echo", true}, {"best_of", 2}, {"suffix", "x"}, {"logprobs", 3}, {"logit_bias", {{"5", 1}}}};
+  const std::pair<const char*, Json> kCompletions[] = {{"best_of", 2},
+                                                       {"suffix", "x"},
+                                                       {"tools", Json::array({Json::object()})},
+                                                       {"tool_choice", "auto"},
+                                                       {"response_format", {{"type", "json_object"}}},
+                                                       {"top_logprobs", 3},
+                                                       {"logit_bias", {{"5", 1}}}};
   for (const auto& [name, value] : kCompletions)
     expect_refusal(parse_completion_request, completion({{name, value}}).dump(), name, "not supported");
+  expect_refusal(parse_chat_request, chat({{"tool_choice", "auto"}}).dump(), "tool_choice", "needs 'tools'");
+  expect_refusal(parse_chat_request, chat({{"parallel_tool_calls", true}}).dump(), "parallel_tool_calls",
+                 "needs 'tools'");
+  expect_refusal(parse_chat_request, chat({{"top_logprobs", 3}}).dump(), "top_logprobs", "needs 'logprobs'");
   expect_refusal(parse_chat_request, chat({{"temprature", 1}}).dump(), "temprature", "unknown parameter");
   expect_refusal(parse_chat_request, chat({{"prompt", "a"}}).dump(), "prompt", "unknown parameter");
   expect_refusal(parse_completion_request, completion({{"messages", "a"}}).dump(), "messages", "unknown parameter");
+}
+
+TEST(ApiRequest, LogprobsAndEchoAreReadInBothForms) {
+  const ApiRequest asked = parse_chat_request(chat({{"logprobs", true}, {"top_logprobs", 5}}).dump());
+  EXPECT_TRUE(asked.logprobs);
+  EXPECT_EQ(asked.top_logprobs, 5);
+  const ApiRequest scored =
+      parse_completion_request(completion({{"logprobs", 0}, {"echo", true}, {"max_tokens", 0}}).dump());
+  EXPECT_TRUE(scored.logprobs && scored.echo);
+  EXPECT_EQ(scored.top_logprobs, 0);
+  EXPECT_EQ(scored.max_tokens, 0);
+  EXPECT_FALSE(parse_completion_request(completion({{"logprobs", nullptr}}).dump()).logprobs);
+  expect_refusal(parse_chat_request, chat({{"logprobs", 1}}).dump(), "logprobs", "true or false");
+  expect_refusal(parse_chat_request, chat({{"logprobs", true}, {"top_logprobs", 21}}).dump(), "top_logprobs",
+                 "at most 20");
+  expect_refusal(parse_completion_request, completion({{"logprobs", 21}}).dump(), "logprobs", "at most 20");
+  expect_refusal(parse_completion_request, completion({{"logprobs", true}}).dump(), "logprobs", "whole number");
+  expect_refusal(parse_completion_request, completion({{"max_tokens", 0}}).dump(), "max_tokens", "1 or more");
+}
+
+TEST(ApiRequest, AFormatIsAnyObjectOrASchema) {
+  using Format = ApiRequest::Format;
+  EXPECT_EQ(parse_chat_request(chat({{"response_format", {{"type", "json_object"}}}}).dump()).format, Format::object);
+  const Json schema = {{"type", "object"}};
+  const ApiRequest request = parse_chat_request(
+      chat({{"response_format",
+             {{"type", "json_schema"}, {"json_schema", {{"name", "n"}, {"strict", true}, {"schema", schema}}}}}})
+          .dump());
+  EXPECT_EQ(request.format, Format::schema);
+  EXPECT_EQ(request.schema, schema);
+  for (const Json& wrong :
+       {Json("json"), Json::object(), Json{{"type", "xml"}}, Json{{"type", "json_object"}, {"more", 1}},
+        Json{{"type", "json_schema"}}, Json{{"type", "json_schema"}, {"json_schema", {{"name", "n"}}}},
+        Json{{"type", "json_schema"}, {"json_schema", {{"schema", schema}, {"more", 1}}}},
+        Json{{"type", "json_schema"}, {"json_schema", {{"schema", true}}}}})
+    expect_refusal(parse_chat_request, chat({{"response_format", wrong}}).dump(), "response_format",
+                   "'response_format");
+}
+
+TEST(ApiRequest, ToolsAreReadAndCheckedByName) {
+  const Json tool = {{"type", "function"}, {"function", {{"name", "f"}, {"parameters", {{"type", "object"}}}}}};
+  const auto with = [&](const Json& more) {
+    Json body = chat({{"tools", {tool}}});
+    body.update(more);
+    return body.dump();
+  };
+  const ApiRequest request = parse_chat_request(with({{"parallel_tool_calls", false}}));
+  EXPECT_EQ(request.tools, Json::array({tool}));
+  EXPECT_FALSE(request.parallel_tools);
+  EXPECT_EQ(request.tool_choice, ApiRequest::ToolChoice::automatic);
+  EXPECT_EQ(parse_chat_request(with({{"tool_choice", "none"}})).tool_choice, ApiRequest::ToolChoice::none);
+  const Json choice = {{"type", "function"}, {"function", {{"name", "f"}}}};
+  EXPECT_EQ(parse_chat_request(with({{"tool_choice", choice}})).named_tool, "f");
+  const std::pair<Json, const char*> kBad[] = {
+      {{{"tools", "f"}}, "tools"},
+      {{{"tools", {1}}}, "tools"},
+      {{{"tools", {{{"type", "function"}}}}}, "tools"},
+      {{{"tools", {{{"type", "function"}, {"function", {{"name", "a b"}}}}}}}, "tools"},
+      {{{"tools", {{{"type", "function"}, {"function", {{"name", "f"}, {"parameters", 5}}}}}}}, "tools"},
+      {{{"tools", {{{"type", "function"}, {"function", {{"name", "f"}, {"other", 5}}}}}}}, "tools"},
+      {{{"tools", {tool, tool}}}, "tools"},
+      {{{"tool_choice", "always"}}, "tool_choice"},
+      {{{"tool_choice", {{"type", "function"}, {"function", {{"name", "g"}}}}}}, "tool_choice"},
+      {{{"parallel_tool_calls", 1}}, "parallel_tool_calls"},
+      {{{"tool_choice", "required"}, {"response_format", {{"type", "json_object"}}}}, "response_format"}};
+  for (const auto& [more, param] : kBad) expect_refusal(parse_chat_request, with(more), param, param);
+  const auto called = [&](const Json& calls) {
+    return Json{{"messages", {{{"role", "user"}, {"content", "a"}}, {{"role", "assistant"}, {"tool_calls", calls}}}}}
+        .dump();
+  };
+  EXPECT_NO_THROW(parse_chat_request(called({{{"id", "x"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}}})));
+  for (const Json& calls : {Json("f"), Json{1}, Json{{{"id", "x"}}}, Json{{{"function", {{"name", "f"}}}}},
+                            Json{{{"function", {{"name", "f"}, {"arguments", 5}}}}}})
+    expect_refusal(parse_chat_request, called(calls), "messages[1].tool_calls", "'messages[1].tool_calls'");
 }
 
 TEST(ApiRequest, RefusesValuesThatCannotBe) {

@@ -3,110 +3,11 @@
 #include <map>
 #include <random>
 #include <set>
-#include <sstream>
 
 #include "megatrain/io/json_file.h"
-#include "tests/support/http_client.h"
-#include "tests/support/speaking_model.h"
+#include "tests/serve/served.h"
 
 namespace megatrain::cli {
-
-namespace {
-
-// The program, serving a model on its own port while this lives.
-class Served {
- public:
-  explicit Served(const SpeakingModel& model, const Words& more = {})
-      : process_(model.words(with_port(more), "serve")) {
-    EXPECT_TRUE(eventually([&] { return process_.ended() || !port_text().empty(); }));
-    port_ = std::atoi(port_text().c_str());
-    EXPECT_GT(port_, 0) << process_.said();
-  }
-  ~Served() {
-    if (!waited_) end();
-  }
-
-  Outcome end(int signal = SIGTERM) {
-    waited_ = true;
-    process_.signal(signal);
-    return process_.wait();
-  }
-  int port() const { return port_; }
-  std::string said() const { return process_.said(); }
-  bool ended() const { return process_.ended(); }
-
-  ClientReply post(const std::string& path, const json& body) const { return ask(port_, "POST", path, body.dump()); }
-  json chat(const json& body) const { return good(post("/v1/chat/completions", body)); }
-  json complete(const json& body) const { return good(post("/v1/completions", body)); }
-
-  // The events of a stream; the last is "[DONE]".
-  std::vector<std::string> stream(const std::string& path, json body) const {
-    body["stream"] = true;
-    const ClientReply reply = post(path, body);
-    EXPECT_EQ(reply.status, 200) << reply.body;
-    std::vector<std::string> events;
-    std::istringstream lines(reply.body);
-    for (std::string line; std::getline(lines, line);) {
-      if (line.starts_with("data: ")) events.push_back(line.substr(6));
-    }
-    EXPECT_FALSE(events.empty());
-    return events;
-  }
-
- private:
-  static Words with_port(Words more) {
-    more.insert(more.end(), {"--port=0", "--json"});
-    return more;
-  }
-  static json good(const ClientReply& reply) {
-    EXPECT_EQ(reply.status, 200) << reply.body;
-    return reply.json();
-  }
-  std::string port_text() const {
-    const std::string text = process_.said();
-    const size_t at = text.find(" at http://"), end = text.find("/v1: ", at);
-    if (at == std::string::npos || end == std::string::npos) return "";
-    return text.substr(text.rfind(':', end) + 1);
-  }
-
-  Process process_;
-  int port_ = 0;
-  bool waited_ = false;
-};
-
-json user(const std::string& text) { return {{"role", "user"}, {"content", text}}; }
-
-json asked(const std::string& text, const json& more = json::object()) {
-  json body = {{"messages", json::array({user(text)})}, {"max_tokens", 20}, {"temperature", 0}};
-  body.update(more);
-  return body;
-}
-
-std::string content(const json& reply) { return reply.at("choices").at(0).at("message").at("content"); }
-
-// The text that the deltas of one choice add up to.
-std::string streamed_text(const std::vector<std::string>& events, size_t choice = 0) {
-  std::string text;
-  for (const std::string& event : events) {
-    if (event == "[DONE]") continue;
-    const json chunk = json::parse(event);
-    for (const json& part : chunk.at("choices")) {
-      if (part.at("index") != choice) continue;
-      text += part.contains("delta") ? part.at("delta").value("content", "") : part.at("text").get<std::string>();
-    }
-  }
-  return text;
-}
-
-// A model whose answers take minutes to end.
-const SpeakingModel& endless() {
-  static const SpeakingModel model;
-  static const bool made = (model.make_endless(), true);
-  static_cast<void>(made);
-  return model;
-}
-
-}  // namespace
 
 TEST(Serve, AnswersAreThoseOfGenerate) {
   const SpeakingModel model("qwen2_window");
@@ -304,13 +205,13 @@ TEST(Serve, RefusalsAreInOpenAIsForm) {
     EXPECT_NE(reply.body.find(part), std::string::npos) << reply.body;
   };
   refusal(ask(served.port(), "POST", "/v1/completions", "{\"prompt\": "), 400, "not usable JSON");
-  refusal(served.post("/v1/completions", {{"prompt", "a"}, {"logprobs", 1}}), 400, "'logprobs' is not supported");
+  refusal(served.post("/v1/completions", {{"prompt", "a"}, {"best_of", 2}}), 400, "'best_of' is not supported");
   refusal(served.post("/v1/completions", {{"prompt", ""}}), 400, "no tokens");
   refusal(served.post("/v1/chat/completions", asked("hi")), 400, "no chat template");
   refusal(ask(served.port(), "GET", "/v1/completions"), 405, "takes POST");
   refusal(ask(served.port(), "POST", "/v1/models"), 405, "takes GET");
   refusal(ask(served.port(), "POST", "/v1/embeddings", "{}"), 404, "/v1/embeddings");
-  for (const std::string path : {"/", "/etc/passwd", "/v1/../../etc/passwd", "/v1/models/../config.json",
+  for (const std::string path : {"/index.html", "/etc/passwd", "/v1/../../etc/passwd", "/v1/models/../config.json",
                                  "/config.json", "/v1/models/%2e%2e%2fconfig.json", "/v1/models/model/config.json"}) {
     refusal(ask(served.port(), "GET", path), 404, "no such ");
   }
@@ -493,6 +394,8 @@ TEST(ServeAdapters, WhatIsGivenWronglyIsRefused) {
   refused(base, {"--adapter=model=" + weak}, ExitCode::bad_config, "two models are called model");
   refused(base, {"--adapter=a=" + base}, ExitCode::bad_input, "is no adapter");
   refused(weak, {"--adapter=a=" + weak}, ExitCode::bad_config, "is an adapter itself");
+  expect_refusal({"serve", base, "--device=cpu", "--port=0", "--adapter", weak, "--adapter=model=" + weak},
+                 ExitCode::bad_config, {"2 adapters cannot be served", "NAME=DIR", "two models are called model"});
   json config = read_json_file(weak + "/adapter_config.json");
   config["modules_to_save"] = {"lm_head"};
   write_bytes(weak + "/adapter_config.json", config.dump());
@@ -501,6 +404,14 @@ TEST(ServeAdapters, WhatIsGivenWronglyIsRefused) {
   config["bias"] = "all";
   write_bytes(weak + "/adapter_config.json", config.dump());
   refused(base, {"--adapter=a=" + weak}, ExitCode::bad_input, "biases");
+  config["modules_to_save"] = {"lm_head"};
+  write_bytes(weak + "/adapter_config.json", config.dump());
+  const std::string other = in_repository("tests/parity/adapter_goldens/qwen3_norm/adapter");
+  expect_refusal({"serve", base, "--device=cpu", "--port=0", "--adapter=a=" + weak, "--adapter=b=" + base,
+                  "--adapter=strong=" + (adapted.base() / "strong"), "--adapter=c=" + other},
+                 ExitCode::bad_input,
+                 {"3 adapters cannot be served: (1) a: ", "modules_to_save", "and biases", "; (2) b: ", "is no adapter",
+                  "; (3) c: ", "the base ask for"});
   const SpeakingModel experts("gpt_oss");
   refused(experts.path(), {"--adapter=a=" + in_repository("tests/parity/adapter_goldens/gpt_oss_experts/adapter")},
           ExitCode::bad_input, "adapters of experts");

@@ -92,11 +92,11 @@ class Recurrent final : public Mixer {
   std::unique_ptr<Mixer::Work> carve(const Space& space) const override {
     enum : int64_t { states = 1, everything };  // keep_levels()
     auto w = std::make_unique<Work>();
-    w->u = space.at(everything).view(dtype_, tokens_, 3 * width());
-    w->mixed = space.at(states).view(dtype_, tokens_, width());
-    w->states = space.at(states).view(DType::f32, ceil_div(tokens_, every_), width());
-    w->grad_mixed = space.work.view(dtype_, tokens_, width());
-    w->grad_u = space.work.view(dtype_, tokens_, 3 * width());
+    w->u = space.at(everything).view(dtype_, space.tokens, 3 * width());
+    w->mixed = space.at(states).view(dtype_, space.tokens, width());
+    w->states = space.at(states).view(DType::f32, ceil_div(space.tokens, every_), width());
+    w->grad_mixed = space.work.view(dtype_, space.tokens, width());
+    w->grad_u = space.work.view(dtype_, space.tokens, 3 * width());
     return w;
   }
 

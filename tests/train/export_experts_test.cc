@@ -57,7 +57,8 @@ TEST_P(ExportExperts, WithoutStepsEveryTensorIsEqual) {
 
 INSTANTIATE_TEST_SUITE_P(Models, ExportExperts,
                          ::testing::Values("qwen3_moe", "qwen3_moe_dense", "qwen3_moe_skew", "mixtral", "gpt_oss",
-                                           "gpt_oss_top1"),
+                                           "gpt_oss_top1", "qwen3_5_moe", "qwen3_5_moe_packed", "qwen3_next_packed",
+                                           "mistral4", "gemma4_moe"),
                          [](const auto& info) { return info.param; });
 
 class ExportMxfp4 : public ExportExperts {};

@@ -67,6 +67,26 @@ TEST(Alerts, TellARunThatDivergesByTheRuleOfTheRunItself) {
   EXPECT_EQ(raised[0].step, 4);
 }
 
+TEST(Alerts, TellARisingEvaluationLossOnceAndAgainAfterANewLowest) {
+  const MadeRun made;
+  made.live(100);
+  RunFollower run(made.path());
+  Alerts alerts({});
+  int64_t step = 0;
+  const auto evaluate = [&](double loss) {
+    step += 10;
+    made.append("eval.jsonl", fmt::format("{{\"step\":{},\"loss\":{}}}\n", step, loss));
+    run.poll(100 + static_cast<double>(step));
+    return kinds(alerts.look(run, 100 + static_cast<double>(step), kRoom));
+  };
+  for (const double loss : {2.5, 2.0, 2.2}) EXPECT_EQ(evaluate(loss), Names{});
+  EXPECT_EQ(evaluate(2.3), Names{"eval_rise"});
+  EXPECT_EQ(evaluate(2.4), Names{});
+  for (const double loss : {1.9, 2.0}) EXPECT_EQ(evaluate(loss), Names{});
+  EXPECT_EQ(evaluate(2.1), Names{"eval_rise"});
+  EXPECT_EQ(kinds(Alerts({}).look(run, 500, kRoom)), (Names{"eval_rise", "eval_rise"})) << "of a run that began before";
+}
+
 TEST(Alerts, TellADiskAndAMemoryThatFillUpOnceUntilItIsOver) {
   const MadeRun made;
   RunFollower run(made.path());

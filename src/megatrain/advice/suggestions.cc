@@ -1,6 +1,7 @@
 #include "megatrain/advice/suggestions.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 
 #include "megatrain/advice/plan_inputs.h"
 #include "megatrain/base/units.h"
+#include "megatrain/model/model_source.h"
 #include "megatrain/plan/budgets.h"
 #include "megatrain/train/planned_machine.h"
 
@@ -15,7 +17,11 @@ namespace megatrain {
 
 namespace {
 
-constexpr size_t kMost = 3;
+constexpr size_t kMost = 4;
+// How much slower another way may be before a way that trains all weights, or half of them, stands behind it. A user's
+// own limit comes first, and what is not there last.
+constexpr double kAllWeights = 3, kHalf = 0.5, kOwnLimit = 1e9, kNotThere = 1e-9;
+constexpr double kWorthIt = 1.05;  // how much faster a change makes a run that fits
 constexpr int64_t kUnlimited = int64_t{1} << 54;
 constexpr int64_t kFewestTokens = 128;  // smallest sequence or chunk worth suggesting
 constexpr int64_t kMostChunks = 512;    // per micro-batch: each chunk has its own calls
@@ -42,28 +48,59 @@ struct Changed {
   TrainConfig config;
   std::string options;
   std::string note = {};
+  double weight = kAllWeights;
 };
 
 class Suggestions {
  public:
   // Further changes are appended to the options of `base`.
-  Suggestions(Changed base, const ModelConfig& model, const PlannedMachine& planned, const TensorTypes& stored)
-      : base_(std::move(base)), model_(model), planned_(planned), stored_(stored), given_(inputs(base_)) {}
+  Suggestions(Changed base, const ModelConfig& model, const PlannedMachine& planned, const TensorTypes& stored,
+              const FreeStep& free)
+      : base_(std::move(base)), model_(model), planned_(planned), stored_(stored), free_(free), given_(inputs(base_)) {}
 
   std::vector<Suggestion> take() {
     if (fit(given_)) {  // the earlier changes are enough
       if (!base_.options.empty()) push(base_);
-      return std::move(list_);
-    }
-    if (fit_with(&Budgets::host_bytes, kUnlimited)) {
+    } else if (fit_with(&Budgets::host_bytes, kUnlimited)) {
       change_host();
     } else {
       change_device();
     }
-    return std::move(list_);
+    return best();
+  }
+
+  std::vector<Suggestion> faster_than(double tokens_per_s) {
+    least_speed_ = kWorthIt * tokens_per_s;
+    larger_batch();
+    if (base_.config.memory.gpu_bytes) {
+      Changed change = changed("--memory.gpu=auto");
+      change.config.memory.gpu_bytes.reset();
+      fits(change);
+    }
+    if (base_.config.state.moments == "fp32" && base_.config.adapter.rank == 0) {
+      Changed change = changed("--state.moments=int8");
+      change.config.state.moments = "int8";
+      change.note = "another optimizer state is another training";
+      fits(change);
+    }
+    if (base_.config.optim.clip > 0) {
+      Changed change = changed("--optim.clip=0");
+      change.config.optim.clip = 0;
+      change.note = "without clipping, updates need not wait for the norm";
+      fits(change);
+    }
+    adapters();
+    return best();
   }
 
  private:
+  std::vector<Suggestion> best() {
+    const auto key = [](const Suggestion& s) { return s.tokens_per_s * s.weight; };
+    std::ranges::stable_sort(list_, std::greater<>(), key);
+    if (list_.size() > kMost) list_.resize(kMost);
+    return std::move(list_);
+  }
+
   Changed changed(const std::string& options) const { return {base_.config, joined(base_.options, options)}; }
 
   // Sets a budget to `bytes`, rounded up to the value that its option prints. `before` are options that precede it.
@@ -76,14 +113,25 @@ class Suggestions {
     return change;
   }
 
-  PlanInputs inputs(const Changed& change) const { return plan_inputs(change.config, model_, planned_, stored_, true); }
+  // A frozen base is as released, if nothing else is known of it.
+  TensorTypes types(const Changed& change) const {
+    return stored_.empty() && change.config.adapter.rank > 0 ? declared_types(model_) : stored_;
+  }
+  TrainConfig stepped(const Changed& change, const PlannedMachine& planned) const {
+    return with_realistic_step(change.config, model_, planned, types(change), free_);
+  }
+  PlanInputs inputs(const Changed& change) const {
+    return plan_inputs(stepped(change, planned_), model_, planned_, types(change), true);
+  }
 
   // Reports the speed from a complete plan of the changed configuration; the search itself plans quickly.
   void push(const Changed& change, const PlannedMachine& planned) {
-    if (list_.size() >= kMost) return;
-    const auto found = fit(plan_inputs(change.config, model_, planned, stored_));
-    if (found)
-      list_.push_back({.change = change.options, .note = change.note, .tokens_per_s = found->outlook.tokens_per_s});
+    const auto found = fit(plan_inputs(stepped(change, planned), model_, planned, types(change)));
+    if (!found || found->outlook.tokens_per_s < least_speed_) return;
+    list_.push_back({.change = change.options,
+                     .note = change.note,
+                     .tokens_per_s = found->outlook.tokens_per_s,
+                     .weight = change.weight});
   }
   void push(const Changed& change) { push(change, planned_); }
   bool fits(const Changed& change) {
@@ -124,7 +172,31 @@ class Suggestions {
     smaller_chunks(nearest);
     if (list_.empty() && !nearest) smaller_batch(nearest);
     shorter_sequences(nearest);
-    if (list_.empty() && nearest) list_ = Suggestions(*nearest, model_, planned_, stored_).take();
+    if (list_.empty() && nearest) list_ = Suggestions(*nearest, model_, planned_, stored_, free_).take();
+    if (list_.size() < kMost) adapters();
+  }
+
+  // More tokens a step, for what does not grow with them.
+  void larger_batch() {
+    if (free_.batch || base_.config.batch * base_.config.seq_len >= kMostHidingTokens) return;
+    constexpr int64_t kTimes = 4;
+    Changed change = changed(fmt::format("--batch={}", base_.config.batch * kTimes));
+    change.config.batch *= kTimes;
+    change.note = "another batch is another training";
+    fits(change);
+  }
+
+  // Trains adapters over a frozen base instead of all weights.
+  void adapters() {
+    constexpr int64_t kRank = 16;
+    const TrainConfig& config = base_.config;
+    if (config.adapter.rank > 0 || !config.freeze.empty() || !config.train_only.empty()) return;
+    if (config.state.master != "fp32" || config.precision != "bf16") return;
+    Changed change = changed(fmt::format("--adapter.rank={}", kRank));
+    change.config.adapter.rank = kRank;
+    change.note = "LoRA: the model is frozen, and adapters are trained";
+    change.weight = 1;
+    fits(change);
   }
 
   // Whether a change makes the device's memory suffice. It is suggested only if the host's memory suffices too.
@@ -141,7 +213,9 @@ class Suggestions {
     const int64_t most = planned_.budgets.gpu_bytes;
     if (given_.budgets.gpu_bytes >= most) return;
     if (const auto enough = least(&Budgets::gpu_bytes, most)) {
-      push(with_budget("memory.gpu", &TrainConfig::Memory::gpu_bytes, *enough));
+      Changed change = with_budget("memory.gpu", &TrainConfig::Memory::gpu_bytes, *enough);
+      change.weight = kOwnLimit;
+      push(change);
       return;
     }
     Changed change = changed("--memory.gpu=auto");
@@ -191,6 +265,7 @@ class Suggestions {
         Changed change = changed(fmt::format("--seq_len={} --micro_batch={}", length, micro));
         change.config.seq_len = length;
         change.config.micro_batch = micro;
+        change.weight = kHalf;
         if (makes_room(change, nearest)) return;
       }
     }
@@ -200,8 +275,9 @@ class Suggestions {
   void change_host() {
     raise_host();
     leave_base_in_files();
-    raise_disk();
     if (!smaller_state(base_)) without_clipping();
+    adapters();
+    raise_disk();
     upper_half();
     if (list_.size() < kMost) more_ram();
   }
@@ -209,8 +285,11 @@ class Suggestions {
   void raise_host() {
     const int64_t most = planned_.budgets.host_bytes;
     if (given_.budgets.host_bytes >= most) return;
-    if (const auto enough = least(&Budgets::host_bytes, most))
-      push(with_budget("memory.host", &TrainConfig::Memory::host_bytes, *enough));
+    const auto enough = least(&Budgets::host_bytes, most);
+    if (!enough) return;
+    Changed change = with_budget("memory.host", &TrainConfig::Memory::host_bytes, *enough);
+    change.weight = kOwnLimit;
+    push(change);
   }
 
   // Bit-identical results, at the speed of the drive that holds the model's files.
@@ -218,6 +297,7 @@ class Suggestions {
     if (base_.config.memory.base != "host") return;
     Changed change = changed("--memory.base=auto");
     change.config.memory.base = "auto";
+    change.weight = kOwnLimit;
     fits(change);
   }
 
@@ -231,21 +311,30 @@ class Suggestions {
     Changed change = with_budget("memory.nvme", &TrainConfig::Memory::nvme_bytes, found->need.disk_bytes(),
                                  path ? "" : "--memory.nvme_path=DIR");
     if (!path) change.config.memory.nvme_path = "DIR";
+    if (path) change.weight = kOwnLimit;
     push(change);
   }
 
-  // Suggests the most exact format that fits.
+  // Suggests the most exact format that fits, and a less exact one that is faster. True if any fits.
   bool smaller_state(const Changed& base) {
     const int64_t now = state_bytes(given_.workload);
+    const double least_before = least_speed_;
+    bool any = false;
     for (const StateFormat& format : kFormats) {
       const std::string master = master_name(format.master);
       Changed change{with_state(base.config, format),
-                     joined(base.options, fmt::format("--state.moments={}", moments_name(format.moments))), base.note};
+                     joined(base.options, fmt::format("--state.moments={}", moments_name(format.moments))), base.note,
+                     base.weight};
       if (master != base.config.state.master)
         change.options = joined(change.options, fmt::format("--state.master={}", master));
-      if (state_bytes(inputs(change).workload) < now && fits(change)) return true;
+      if (state_bytes(inputs(change).workload) >= now) continue;
+      const size_t before = list_.size();
+      if (!fits(change)) continue;
+      any = true;
+      if (list_.size() > before) least_speed_ = kWorthIt * list_.back().tokens_per_s;
     }
-    return false;
+    least_speed_ = least_before;
+    return any;
   }
 
   // Without clipping, gradients need not wait for the norm.
@@ -262,6 +351,7 @@ class Suggestions {
     Changed change = changed(fmt::format("--freeze={}", fmt::join(patterns, ",")));
     change.config.freeze = patterns;
     change.note = "the embedding and the lower half of the layers are not trained";
+    change.weight = kHalf;
     if (!fits(change)) smaller_state(change);
   }
 
@@ -291,6 +381,7 @@ class Suggestions {
     if (!change.options.empty()) change.options += " and ";
     change.options += more + " more RAM";
     change.config.memory.host_bytes.reset();
+    change.weight = kNotThere;
     PlannedMachine larger = planned_;
     larger.budgets.host_bytes = host_budget(there + parse_bytes(more));
     if (!planned_.gpu) larger.budgets.gpu_bytes = larger.budgets.host_bytes /= 2;
@@ -301,21 +392,39 @@ class Suggestions {
   const ModelConfig& model_;
   const PlannedMachine& planned_;
   const TensorTypes& stored_;
+  FreeStep free_;
   PlanInputs given_;
+  double least_speed_ = 0;  // slower changes are left out
   std::vector<Suggestion> list_;
 };
 
 }  // namespace
 
 std::vector<Suggestion> what_would_fit(const TrainConfig& config, const ModelConfig& model,
-                                       const PlannedMachine& planned, const TensorTypes& stored) {
+                                       const PlannedMachine& planned, const TensorTypes& stored, const FreeStep& free) {
   Changed base{config, ""};
   base.options = drop_budgets_beyond(planned, base.config);
   if (!config.plan.empty()) {
     base.config.plan.clear();
     base.options = joined(base.options, "--plan=null");
   }
-  return Suggestions(std::move(base), model, planned, stored).take();
+  return Suggestions(std::move(base), model, planned, stored, free).take();
+}
+
+std::vector<Suggestion> what_is_faster(const TrainConfig& config, const ModelConfig& model,
+                                       const PlannedMachine& planned, const TensorTypes& stored, const FreeStep& free,
+                                       double tokens_per_s) {
+  if (!config.plan.empty()) return {};
+  return Suggestions({config, ""}, model, planned, stored, free).faster_than(tokens_per_s);
+}
+
+std::string quoted_for_shell(const std::string& options) {
+  std::string text = options;
+  const size_t begin = text.find("--freeze=");
+  if (begin == std::string::npos) return text;
+  const size_t value = begin + std::string("--freeze=").size();
+  text.insert(std::min(text.find(' ', value), text.size()), "'");
+  return text.insert(value, "'");
 }
 
 }  // namespace megatrain

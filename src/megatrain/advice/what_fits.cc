@@ -1,17 +1,19 @@
 #include "megatrain/advice/what_fits.h"
 
 #include <algorithm>
-#include <bit>
+#include <mutex>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "megatrain/advice/longest_context.h"
-#include "megatrain/model/parse_config.h"
 #include "megatrain/advice/plan_inputs.h"
-#include "megatrain/base/table.h"
+#include "megatrain/advice/realistic_step.h"
 #include "megatrain/base/units.h"
 #include "megatrain/host/parallel.h"
+#include "megatrain/model/model.h"
 #include "megatrain/model/model_source.h"
+#include "megatrain/model/parse_config.h"
 #include "megatrain/model/presets.h"
 
 namespace megatrain {
@@ -36,9 +38,7 @@ constexpr Mode kModes[] = {
 };
 constexpr size_t kFullModes = 4;  // by state format, the most exact first
 
-constexpr int64_t kMostTokens = 1 << 17;  // per step: more does not help where the link or compute is the limit
-constexpr int64_t kLongest = 1 << 17;     // tokens per sequence
-constexpr int64_t kMicroTokens = 8192;    // per micro-batch, unless a sequence is longer
+constexpr int64_t kLongest = 1 << 17;  // tokens per sequence
 constexpr int64_t kNoLimit = int64_t{1} << 54;
 
 // The types of a frozen base: of an MXFP4 release the experts stay packed.
@@ -59,7 +59,7 @@ class ModelFits {
         stored_(declared_types(model_)),
         released_(released_types(model_)) {}
 
-  std::vector<FitRow> rows() {
+  std::vector<FitRow> rows() const {
     std::vector<FitRow> rows;
     const Mode* exact = nullptr;  // the most exact format that fits
     for (const Mode& mode : kModes) {
@@ -67,6 +67,11 @@ class ModelFits {
       if (!exact && rows.back().fits && rows.size() <= kFullModes) exact = &mode;
     }
     return rows;
+  }
+
+  bool fits_in(const std::string& mode) const {
+    const auto named = std::ranges::find_if(kModes, [&](const Mode& m) { return m.name == mode; });
+    return row(*named, *named, config_.seq_len, false).fits;
   }
 
  private:
@@ -78,21 +83,10 @@ class ModelFits {
     config.seq_len = seq_len;
     if (mode.upper_half) config.freeze = lower_half(model_.layers);
     if (mode.rank > 0) config.adapter = {.rank = mode.rank, .alpha = 2.0 * static_cast<double>(mode.rank)};
-    const auto with_batch = [&](int64_t batch) {
-      config.batch = batch;
-      config.micro_batch = 1;
-      while (config.micro_batch * 2 * seq_len <= micro_tokens && batch % (config.micro_batch * 2) == 0)
-        config.micro_batch *= 2;
-      return plan_inputs(config, model_, planned_, mode.rank > 0 ? released_ : stored_, true);
-    };
-    PlanInputs made = with_batch(batch_given_ ? config_.batch : 1);
-    if (!batch_given_) {
-      const int64_t hiding = mode.rank > 0 ? tokens_to_hide_host_weights(made.workload, made.profile)
-                                           : tokens_to_hide_host_update(made.workload, made.profile);
-      const int64_t tokens = std::min(std::max(hiding, least_tokens), kMostTokens);
-      const uint64_t sequences = static_cast<uint64_t>(std::max<int64_t>(tokens / seq_len, 1));
-      made = with_batch(static_cast<int64_t>(std::bit_ceil(sequences)));
-    }
+    const TensorTypes& stored = mode.rank > 0 ? released_ : stored_;
+    if (!batch_given_) config.batch = hiding_batch(config, model_, planned_, stored, least_tokens);
+    config.micro_batch = even_micro_batch(config.batch, seq_len, micro_tokens);
+    PlanInputs made = plan_inputs(config, model_, planned_, stored, true);
     row = {.model = name_,
            .parameters = made.workload.parameters - (mode.rank > 0 ? made.workload.trained_parameters : 0),
            .mode = mode.name,
@@ -111,7 +105,7 @@ class ModelFits {
   // A base that is read from a drive needs more tokens a step than the link alone.
   void try_largest_step(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row) const {
     FitRow larger;
-    const auto found = fit(inputs(mode, seq_len, micro_tokens, larger, kMostTokens));
+    const auto found = fit(inputs(mode, seq_len, micro_tokens, larger, kMostHidingTokens));
     if (!found || found->outlook.tokens_per_s <= row.tokens_per_s) return;
     take(larger, *found);
     larger.fits = true;
@@ -198,33 +192,94 @@ const std::vector<std::string>& fit_modes() {
   return kNames;
 }
 
+namespace {
+
+int64_t parameters_of(const std::string& preset) {
+  int64_t sum = 0;
+  for (const LayerLayout& layout : model_layouts(parse_model_config(*preset_config(preset), preset)))
+    sum += layout.parameters();
+  return sum;
+}
+
+std::vector<std::string> smallest_first(const std::vector<std::string>& names) {
+  std::vector<std::pair<int64_t, std::string>> sized;
+  for (const std::string& name : names) sized.emplace_back(parameters_of(name), name);
+  std::ranges::stable_sort(sized, {}, &std::pair<int64_t, std::string>::first);
+  std::vector<std::string> sorted;
+  for (const auto& [parameters, name] : sized) sorted.push_back(name);
+  return sorted;
+}
+
+}  // namespace
+
 std::vector<FitRow> what_fits(const std::vector<std::string>& names, const TrainConfig& config, bool batch_given,
-                              const PlannedMachine& planned) {
-  std::vector<std::vector<FitRow>> by_model(names.size());
+                              const PlannedMachine& planned, const ModelFitted& fitted) {
+  const std::vector<std::string> sorted = smallest_first(names);
+  std::vector<std::vector<FitRow>> by_model(sorted.size());
   PlannedMachine any_thread = planned;  // use the bound for scratch: the library cannot be queried from several threads
   any_thread.ops = nullptr;
-  parallel_for(static_cast<int>(config.threads), std::ssize(names), [&](int64_t i) {
+  std::mutex mutex;
+  size_t told = 0;  // models whose rows `fitted` got
+  parallel_for(static_cast<int>(config.threads), std::ssize(sorted), [&](int64_t i) {
     const size_t at = static_cast<size_t>(i);
-    by_model[at] = ModelFits(names[at], config, batch_given, any_thread).rows();
-  });
-  std::stable_sort(by_model.begin(), by_model.end(), [](const std::vector<FitRow>& a, const std::vector<FitRow>& b) {
-    return a.front().parameters < b.front().parameters;
+    std::vector<FitRow> rows = ModelFits(sorted[at], config, batch_given, any_thread).rows();
+    std::lock_guard lock(mutex);
+    by_model[at] = std::move(rows);
+    for (; told < by_model.size() && !by_model[told].empty(); ++told) {
+      if (fitted) fitted(by_model[told]);
+    }
   });
   std::vector<FitRow> rows;
   for (const std::vector<FitRow>& of_model : by_model) rows.insert(rows.end(), of_model.begin(), of_model.end());
   return rows;
 }
 
-std::string what_fits_text(const std::vector<FitRow>& rows) {
-  std::vector<std::string> header = {"model"};
-  header.insert(header.end(), fit_modes().begin(), fit_modes().end());
-  Table table(header);
-  for (size_t at = 0; at < rows.size(); at += fit_modes().size()) {
-    std::vector<std::string> cells = {rows[at].model};
-    for (size_t mode = 0; mode < fit_modes().size(); ++mode) cells.push_back(cell(rows[at + mode]));
-    table.row(cells);
+FitTable::FitTable(const std::vector<std::string>& models) : name_columns_(std::string("model").size()) {
+  for (const std::string& model : models) name_columns_ = std::max(name_columns_, model.size());
+}
+
+namespace {
+
+constexpr size_t kSpeedColumns = 7;  // of "144,010"
+size_t width_of(const std::string& mode) { return std::max(mode.size(), kSpeedColumns); }
+
+}  // namespace
+
+std::string FitTable::header() const {
+  std::string text = fmt::format("{:<{}}", "model", name_columns_);
+  for (const std::string& mode : fit_modes()) text += fmt::format("  {:>{}}", mode, width_of(mode));
+  return text + "\n";
+}
+
+std::string FitTable::line(const std::vector<FitRow>& of_model) const {
+  std::string text = fmt::format("{:<{}}", of_model.front().model, name_columns_);
+  for (const FitRow& row : of_model) text += fmt::format("  {:>{}}", cell(row), width_of(row.mode));
+  return text + "\n";
+}
+
+std::vector<GpuGain> gpu_gains(const TrainConfig& config, const PlannedMachine& planned, const PlannedMachine& gpu) {
+  constexpr const char* kModels[] = {"qwen3-0.6b", "qwen2.5-1.5b", "qwen2.5-7b"};
+  constexpr int64_t kSizes[] = {4, 6, 8, 12, 16, 24, 32, 48, 80, 96, 141};  // GiB
+  std::vector<GpuGain> gains;
+  for (const char* model : kModels) {
+    const std::vector<FitRow> here = ModelFits(model, config, false, planned).rows(),
+                              there = ModelFits(model, config, false, gpu).rows();
+    for (size_t mode = 0; mode < here.size(); ++mode) {
+      if (!here[mode].fits || !there[mode].fits) continue;
+      gains.push_back({.here = here[mode], .with_gpu = there[mode]});
+      break;
+    }
+    if (gains.empty() || gains.back().here.model != model) continue;
+    for (const int64_t size : kSizes) {
+      PlannedMachine small = gpu;
+      small.budgets.gpu_bytes = size * kGiB;
+      const ModelFits fits(model, config, false, small);
+      if (!fits.fits_in(gains.back().here.mode)) continue;
+      gains.back().least_gpu_bytes = size * kGiB;
+      break;
+    }
   }
-  return table.text();
+  return gains;
 }
 
 }  // namespace megatrain

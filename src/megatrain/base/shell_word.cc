@@ -35,4 +35,10 @@ std::string shell_word(std::string_view word) {
   return quoted + "'";
 }
 
+std::string unexpanded_hint(std::string_view path) {
+  const bool home = path.starts_with("~"), variable = path.find('$') != std::string_view::npos;
+  if (!home && !variable) return "";
+  return fmt::format("; {} is not expanded here: write the whole path", home ? "~" : path.substr(path.find('$')));
+}
+
 }  // namespace megatrain

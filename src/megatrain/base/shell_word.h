@@ -10,4 +10,7 @@ namespace megatrain {
 // invalid UTF-8 become $'\x1b', which bash, zsh and ksh read.
 std::string shell_word(std::string_view word);
 
+// "; ~ is not expanded here, …" for a path in which a shell would have expanded something; otherwise empty.
+std::string unexpanded_hint(std::string_view path);
+
 }  // namespace megatrain

@@ -8,6 +8,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/chat/builtin_templates.h"
 #include "megatrain/chat/chat_mask.h"
 #include "megatrain/chat/jinja/jinja.h"
 #include "megatrain/chat/jinja/json.h"
@@ -199,7 +200,7 @@ ChatTemplate ChatTemplate::load(const std::string& model_directory) {
   return std::move(*found);
 }
 
-std::optional<ChatTemplate> ChatTemplate::find(const std::string& model_directory, const std::string& template_file) {
+std::optional<ChatTemplate> ChatTemplate::find(const std::string& model_directory, const std::string& chosen) {
   ChatTemplate chat;
   chat.directory_ = model_directory;
   const std::filesystem::path directory(model_directory);
@@ -214,8 +215,8 @@ std::optional<ChatTemplate> ChatTemplate::find(const std::string& model_director
   const auto add = [&](const std::string& name, const std::string& source, const std::string& where) {
     chat.add_source(name, source, where);
   };
-  if (!template_file.empty()) {
-    add("default", read_text_file(template_file, kMaxTemplateBytes), template_file);
+  if (!chosen.empty()) {
+    add("default", read_template(chosen), chosen);
     return chat;
   }
   const std::filesystem::path file = directory / "chat_template.jinja";

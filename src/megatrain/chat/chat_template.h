@@ -57,8 +57,9 @@ class ChatTemplate {
   // Reads chat_template.jinja (and additional_chat_templates/*.jinja), otherwise `chat_template` in
   // tokenizer_config.json. Throws Error(bad_input) if there is none or it cannot be parsed.
   static ChatTemplate load(const std::string& model_directory);
-  // The same, but empty if the model has no template. `template_file`, if given, replaces the model's own.
-  static std::optional<ChatTemplate> find(const std::string& model_directory, const std::string& template_file = "");
+  // The same, but empty if the model has no template. `chosen`, if given, replaces the model's own: a built-in
+  // template's name (chat/builtin_templates.h) or a file.
+  static std::optional<ChatTemplate> find(const std::string& model_directory, const std::string& chosen = "");
 
   // `special_tokens` are named ("bos_token") as in tokenizer_config.json.
   ChatTemplate(const std::string& source, const std::string& name,

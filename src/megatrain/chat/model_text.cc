@@ -9,6 +9,8 @@
 #include "megatrain/base/log.h"
 #include "megatrain/base/shell_word.h"
 #include "megatrain/base/units.h"
+#include "megatrain/chat/builtin_templates.h"
+#include "megatrain/chat/compare_templates.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_file.h"
@@ -34,17 +36,18 @@ json read_optional(const fs::path& path) {
 }
 
 // A hash of every file that the rendered text depends on, and of the end tokens, which the loss mask depends on.
-std::string template_hash(const fs::path& directory, const std::string& template_file,
-                          const std::vector<std::string>& ends) {
+std::string template_hash(const fs::path& directory, const std::string& chosen, const std::vector<std::string>& ends) {
   std::vector<fs::path> files = {directory / "tokenizer_config.json", directory / "special_tokens_map.json",
-                                 template_file.empty() ? directory / "chat_template.jinja" : fs::path(template_file)};
+                                 chosen.empty() ? directory / "chat_template.jinja" : fs::path(chosen)};
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(directory / "additional_chat_templates", none))
     files.push_back(entry.path());
   std::sort(files.begin() + 3, files.end());
   Xxh3 hash;
   for (const fs::path& file : files) {
-    const std::string text = read_text_if_there(file.string(), kMaxTextBytes).value_or("");
+    const bool is_chosen = !chosen.empty() && file == fs::path(chosen);
+    const std::string text =
+        is_chosen ? read_template(chosen) : read_text_if_there(file.string(), kMaxTextBytes).value_or("");
     const std::string head = fmt::format("{} {}\n", file.filename().string(), text.size());
     hash.update(head.data(), head.size());
     hash.update(text.data(), text.size());
@@ -91,7 +94,8 @@ void warn_of_other_ids(const std::vector<ConfigToken>& tokens, const Tokenizer& 
 
 }  // namespace
 
-ModelText ModelText::load(const std::string& path, const std::string& template_file, const std::string& tokenizer_key) {
+ModelText ModelText::load(const std::string& path, const std::string& chosen, const std::string& tokenizer_key,
+                          const std::string& template_key) {
   const bool whole = !is_file(path);
   const fs::path directory = whole ? fs::path(path) : fs::path(path).parent_path();
   const std::string file = whole ? (directory / "tokenizer.json").string() : path;
@@ -123,20 +127,48 @@ ModelText ModelText::load(const std::string& path, const std::string& template_f
   model.padding = padding >= 0 ? padding : std::max(model.eos, 0);
 
   model.chat_end_ids = model.end_ids;
-  model.chat_template = ChatTemplate::find(directory.string(), template_file);
-  if (model.chat_template) {
-    std::vector<std::string> specials;
-    for (int32_t id = 0; id < model.tokenizer.vocab_size(); ++id)
-      if (model.tokenizer.is_special(id)) specials.push_back(model.tokenizer.token_of(id));
-    model.chat_template->add_special_tokens(specials);
-    std::vector<std::string> ends;
-    for (const int32_t id : model.end_ids)
-      if (id >= 0 && id < model.tokenizer.vocab_size()) ends.push_back(model.tokenizer.token_of(id));
-    model.chat_template->add_end_tokens(ends);
-    model.template_identity = template_hash(directory, template_file, ends);
-    model.find_turn_end();
-  }
+  model.choose_template(directory.string(), chosen, template_key);
   return model;
+}
+
+void ModelText::add_tokens(ChatTemplate& to) const {
+  std::vector<std::string> specials;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.is_special(id)) specials.push_back(tokenizer.token_of(id));
+  to.add_special_tokens(specials);
+  to.add_end_tokens(end_tokens());
+}
+
+std::vector<std::string> ModelText::end_tokens() const {
+  std::vector<std::string> ends;
+  for (const int32_t id : end_ids)
+    if (id >= 0 && id < tokenizer.vocab_size()) ends.push_back(tokenizer.token_of(id));
+  return ends;
+}
+
+void ModelText::choose_template(const std::string& directory, std::string chosen, const std::string& template_key) {
+  chat_template = ChatTemplate::find(directory, chosen);
+  if (!chat_template) return;
+  add_tokens(*chat_template);
+  if (!chosen.empty() && builtin_template(chosen)) {
+    std::optional<ChatTemplate> own = ChatTemplate::find(directory);
+    if (own) add_tokens(*own);
+    const auto difference = own ? find_difference(*chat_template, *own) : std::nullopt;
+    if (own && !difference) {
+      chat_template = std::move(own);
+      chosen.clear();
+    } else {
+      check_template_tokens(*chat_template, chosen, tokenizer, template_key);
+    }
+    if (difference)
+      log_warn(
+          fmt::format("{} is {}, which renders a conversation differently from the model's own chat template; {} is "
+                      "used. {} writes {}; the model's own {}. Leave {} out to use the model's own",
+                      template_key, chosen, chosen, chosen, difference->first, difference->second, template_key));
+  }
+  if (!chosen.empty()) replaced_template = chat_template->sources().front().second;
+  template_identity = template_hash(directory, chosen, end_tokens());
+  find_turn_end();
 }
 
 void ModelText::read_end_ids(const std::string& directory) {

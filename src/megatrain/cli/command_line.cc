@@ -76,9 +76,39 @@ std::string nearest_verb(const std::string& written) {
   return nearest.found();
 }
 
+// Commands of other programs, and ours for them.
+struct OtherVerb {
+  const char *name, *ours;
+};
+constexpr OtherVerb kOtherVerbs[] = {
+    {"finetune", "train CONFIG.yaml"},
+    {"fine-tune", "train CONFIG.yaml"},
+    {"sft", "train CONFIG.yaml"},
+    {"pretrain", "train CONFIG.yaml"},
+    {"fit", "train CONFIG.yaml"},
+    {"resume", "train CONFIG.yaml --resume"},
+    {"continue", "train CONFIG.yaml --resume"},
+    {"lora", "train CONFIG.yaml --adapter.rank=16"},
+    {"infer", "generate MODEL --prompt TEXT"},
+    {"inference", "generate MODEL --prompt TEXT"},
+    {"evaluate", "eval MODEL FILE"},
+    {"test", "eval MODEL FILE"},
+    {"quantize", "export RUN --gguf q8_0 --out FILE.gguf"},
+    {"convert", "export RUN --gguf bf16 --out FILE.gguf"},
+    {"tokenize", "prepare CONFIG.yaml"},
+    {"preprocess", "prepare CONFIG.yaml"},
+    {"benchmark", "bench step MODEL"},
+    {"estimate", "plan MODEL"},
+    {"api", "serve MODEL"},
+    {"status", "watch RUN"},
+};
+
 [[noreturn]] void refuse_verb(const std::string& word) {
   if (word.ends_with(".yaml") || word.ends_with(".yml"))
     fail_config(fmt::format("unknown command '{0}'; to train with it, write 'megatrain train {0}'", word));
+  for (const OtherVerb& other : kOtherVerbs) {
+    if (word == other.name) fail_config(fmt::format("unknown command '{}'; write 'megatrain {}'", word, other.ours));
+  }
   const std::string near = nearest_verb(word);
   fail_config(fmt::format("unknown command '{}'{}; 'megatrain --help' lists the commands", word,
                           near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near)));

@@ -16,6 +16,7 @@
 #include "megatrain/cli/verbs.h"
 #include "megatrain/config/arguments.h"
 #include "megatrain/dataset/dataset.h"
+#include "megatrain/dataset/file_kind.h"
 #include "megatrain/dataset/json_rows.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json.h"
@@ -131,7 +132,7 @@ void print_exact_match(const Json& result) {
 
 // Rows with a question and an answer. Nothing when the file is plain text, for which only a loss can be measured.
 std::optional<std::vector<EvalRow>> read_rows(const std::string& path) {
-  if (std::filesystem::is_directory(path) || !is_json_name(path)) return std::nullopt;
+  if (std::filesystem::is_directory(path) || !holds_rows(path)) return std::nullopt;
   std::vector<EvalRow> rows;
   JsonRows file(path);
   while (const auto row = file.next()) {

@@ -26,7 +26,11 @@ std::optional<DType> type_option(const std::optional<std::string>& text) {
 
 GgufType gguf_option(const std::string& text) {
   const std::optional<GgufType> type = parse_gguf_type(text);
-  if (!type) fail_config(fmt::format("--gguf is '{}'; expected f32, bf16, f16 or q8_0", text));
+  if (!type)
+    fail_config(
+        fmt::format("--gguf is '{}'; expected f32, bf16, f16 or q8_0. llama.cpp makes smaller ones: "
+                    "llama-quantize MODEL-bf16.gguf MODEL.gguf Q4_K_M",
+                    text));
   return *type;
 }
 

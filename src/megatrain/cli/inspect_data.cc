@@ -102,6 +102,7 @@ int verb_inspect_data(const Arguments& arguments) {
 
   const ModelSource source = read_model_source(config);
   RunData data = open_data(config, source);
+  if (data.train_samples) data.train_samples->pad_sequences();  // so that each sequence has a place of its own
   if (!data.text) data.text = text_for_raw(config, source.directory);
   const Tokenizer* tokenizer = data.text ? &data.text->tokenizer : nullptr;
   const Marks& marks = coloured ? kColours : kBrackets;

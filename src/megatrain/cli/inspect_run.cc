@@ -120,7 +120,8 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
   if (!history.steps.empty()) {
     run_row("loss", fmt::format("{:.4f}, at first {:.4f}", history.steps.back().loss, history.steps.front().loss));
     if (const RunEvaluation* best = history.best_evaluation())
-      run_row("evaluation", fmt::format("best loss {:.4f}, at step {}", best->loss, best->step));
+      run_row("evaluation", fmt::format("best loss {:.4f}, at step {}; the last {:.4f}", best->loss, best->step,
+                                        history.evaluations.back().loss));
     run_row("time", fmt::format("{}, {} tokens, {:.0f} tokens/s", format_duration(history.seconds()), history.tokens(),
                                 history.tokens_per_s()));
     run_row("memory", fmt::format("device {}, host {}", format_bytes(history.steps.back().hbm_peak),
@@ -133,8 +134,10 @@ int inspect_run(const std::string& directory, const InspectOptions& options) {
             fmt::format("step {}, {}{}", checkpoint.at("step").get<int64_t>(), checkpoint.at("path").get<std::string>(),
                         checkpoint.contains("damage") ? " (damaged)" : ""));
   if (const ordered_json& best = json.at("best_model"); !best.is_null())
-    run_row("best model", fmt::format("{}, of step {}, evaluation loss {:.4f}", best.at("path").get<std::string>(),
-                                      best.at("step").get<int64_t>(), best.at("loss").get<double>()));
+    run_row("best model",
+            fmt::format("{}, of step {}, evaluation loss {:.4f}; generate, chat, serve, eval{} of {} use it",
+                        best.at("path").get<std::string>(), best.at("step").get<int64_t>(),
+                        best.at("loss").get<double>(), run.hash ? " and export" : "", run.path));
   if (run.hash) {
     run_row("result", run.path + "/model");
   } else if (!run.complete_step) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "megatrain/base/clock.h"
 #include "megatrain/model/parse_config.h"
@@ -163,17 +164,6 @@ void LoadedModel::add_end_ids_of_base(ModelText& text) const {
   text.chat_end_ids.insert(of_base.end_ids.begin(), of_base.end_ids.end());
 }
 
-// Whether an adapter's base_model_name_or_path is this model, or says nothing.
-bool LoadedModel::is_base(const std::string& named) const {
-  if (named.empty()) return true;
-  try {
-    std::error_code none;
-    return fs::equivalent(find_model(named, ModelParts::config), base_, none);
-  } catch (const Error&) {
-    return false;  // it is not on this machine
-  }
-}
-
 const ModelText& LoadedModel::add_adapter(const std::string& given) {
   const std::string directory = model_directory(given);
   if (adapter_)
@@ -182,16 +172,19 @@ const ModelText& LoadedModel::add_adapter(const std::string& given) {
   if (!is_adapter_directory(directory))
     fail_input(fmt::format("{} is no adapter: it has no {}; give a PEFT directory", directory, kAdapterFile));
   const AdapterFile file = read_adapter_file(directory);
+  warn_of_other_base(directory, file, base_);
   const AdapterRules rules = adapter_rules(file.settings, true);
-  const bool of_experts = std::ranges::any_of(model_layouts(config_, dtype_, {.adapter = rules}), adapts_experts);
-  if (!file.settings.also_train.empty() || file.settings.bias != "none" || of_experts)
+  const std::vector<LayerLayout> layouts = model_layouts(config_, dtype_, {.adapter = rules});
+  std::vector<std::string> reasons;
+  if (std::ranges::any_of(layouts, adapts_experts))
+    reasons.emplace_back("adapters of experts, which no request can choose");
+  if (!file.settings.also_train.empty()) reasons.emplace_back("modules_to_save, which replace tensors of the base");
+  if (file.settings.bias != "none") reasons.emplace_back("biases, which replace tensors of the base");
+  if (!reasons.empty())
     fail_input(fmt::format("{}/{} has {}; serve this adapter alone: megatrain serve {}", directory, kAdapterFile,
-                           of_experts                          ? "adapters of experts, which no request can choose"
-                           : !file.settings.also_train.empty() ? "modules_to_save, which replace tensors of the base"
-                                                               : "biases, which replace tensors of the base",
-                           shell_word(directory)));
-  if (!is_base(file.base))
-    log_warn(fmt::format("{}/{} names the base {}, and this one is {}", directory, kAdapterFile, file.base, base_));
+                           fmt::join(reasons, ", and "), shell_word(directory)));
+  check_adapter(directory, rules, layouts);
+  verify_model_of_run(directory);
   Choice& choice = choices_.emplace_back(
       Choice{.directory = directory, .rules = rules, .text = ModelText::load(text_directory(directory, base_))});
   add_end_ids_of_base(choice.text);
@@ -201,7 +194,6 @@ const ModelText& LoadedModel::add_adapter(const std::string& given) {
 // The adapters' own records, beside those of the base.
 void LoadedModel::load_choices() {
   for (Choice& choice : choices_) {
-    verify_model_of_run(choice.directory);
     std::vector<LayerLayout> layouts = weights_only(model_layouts(config_, dtype_, {.adapter = choice.rules}));
     std::erase_if(layouts, [](const LayerLayout& layout) { return !layout.is_adapter(); });
     choice.records = make_records(*machine_.device, layouts, std::vector<Tier>(layouts.size(), Tier::host));
@@ -256,7 +248,7 @@ Generator& LoadedModel::generator_for(const std::vector<Prompt>& prompts) {
 }
 
 Generator& LoadedModel::generator_with(std::optional<int64_t> context, std::optional<int64_t> sequences,
-                                       int64_t default_sequences) {
+                                       int64_t default_sequences, int64_t logits_bytes) {
   constexpr int64_t kLeastContext = 256;
   if (context && (*context < 2 || *context > config_.max_position))
     fail_config(fmt::format("--context is {}; expected 2 to {}, the model's own", *context, config_.max_position));
@@ -264,7 +256,8 @@ Generator& LoadedModel::generator_with(std::optional<int64_t> context, std::opti
   GeneratorOptions options{.max_context = context.value_or(std::min(config_.max_position, kDefaultContext)),
                            .max_batch = sequences.value_or(default_sequences),
                            .memory_bytes = device_memory(),
-                           .adapter = adapters()};
+                           .adapter = adapters(),
+                           .logits_bytes = logits_bytes};
   for (const Choice& choice : choices_) options.choices.push_back({.rules = choice.rules, .records = &choice.records});
   while (!sequences && options.max_batch > 1 && !fits(options)) options.max_batch /= 2;
   while (!context && options.max_context >= 2 * kLeastContext && !fits(options)) options.max_context /= 2;

@@ -35,7 +35,7 @@ class LoadedModel {
   const TrainConfig& settings() const { return settings_; }  // model path, precision, device, threads, memory
 
   // Adapters that requests may choose over this base, which must have none itself. Call it before the generator is
-  // made. Throws Error(bad_input) for what is no adapter, and for one that replaces tensors of the base
+  // made. Throws Error(bad_input) for what is no adapter of this base, and for one that replaces tensors of the base
   // (modules_to_save). Returns what belongs to its text.
   const ModelText& add_adapter(const std::string& given);
 
@@ -49,16 +49,15 @@ class LoadedModel {
 
   // The same for prompts that are not known yet. Given values are used as they are: throws Error(bad_config) for a
   // context beyond the model's, and Error(cannot_fit). Defaults are kDefaultContext tokens and `default_sequences`,
-  // reduced if they do not fit.
+  // reduced if they do not fit. `logits_bytes` as in GeneratorOptions.
   static constexpr int64_t kDefaultContext = 8192;
-  Generator& generator_with(std::optional<int64_t> context, std::optional<int64_t> sequences,
-                            int64_t default_sequences);
+  Generator& generator_with(std::optional<int64_t> context, std::optional<int64_t> sequences, int64_t default_sequences,
+                            int64_t logits_bytes = 0);
 
  private:
   void check(const Prompt& prompt, const std::string& where) const;
   AdapterRules adapters() const;
   void add_end_ids_of_base(ModelText& text) const;
-  bool is_base(const std::string& named) const;
   void load_choices();
   int64_t device_memory() const;
   void load();

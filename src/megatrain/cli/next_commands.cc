@@ -11,6 +11,7 @@
 #include "megatrain/base/units.h"
 #include "megatrain/io/replace.h"
 #include "megatrain/run/best_model.h"
+#include "megatrain/run/trackers.h"
 
 namespace megatrain {
 
@@ -71,6 +72,8 @@ std::vector<NextCommand> next_commands(const RunResult& result, const TrainConfi
     if (chat) add(fmt::format("{} chat {}", program, model), "talks with it");
   }
   if (result.step > 0) add(fmt::format("{} report {}", program, run), "writes an HTML page about the run");
+  for (const TrackCommand& track : track_commands(config))
+    add(track.command, fmt::format("shows the run in {}", track.program));
   return commands;
 }
 

@@ -32,11 +32,20 @@ using nlohmann::ordered_json;
 ordered_json to_json(const SampleData* data, int64_t seq_len) {
   if (!data) return nullptr;
   const SampleCounts& counts = data->counts();
-  return {{"samples", counts.samples},           {"tokens", counts.tokens},
-          {"trained_tokens", counts.trained},    {"longest", counts.longest},
-          {"truncated", counts.truncated},       {"left_out", counts.dropped},
-          {"sequences", counts.sequences},       {"filled", counts.filled(seq_len)},
-          {"epoch_tokens", counts.epoch_tokens}, {"fingerprint", data->fingerprint()}};
+  return {{"samples", counts.samples},
+          {"tokens", counts.tokens},
+          {"trained_tokens", counts.trained},
+          {"longest", counts.longest},
+          {"truncated", counts.truncated},
+          {"left_out", counts.dropped},
+          {"dropped_turns", counts.dropped_turns},
+          {"truncated_system", counts.truncated_system},
+          {"dropped_too_long", counts.too_long},
+          {"dropped_untrained", counts.dropped - counts.too_long},
+          {"sequences", counts.sequences},
+          {"filled", counts.filled(seq_len)},
+          {"epoch_tokens", counts.epoch_tokens},
+          {"fingerprint", data->fingerprint()}};
 }
 
 // One file of a prepared dataset, written in pieces.
@@ -116,11 +125,12 @@ class OutDirectory {
 
 // Writes the sequences of `steps` steps in the order of the run, in the format of data.tokens, data.labels and
 // data.documents. Returns false when it was stopped; nothing is left then.
-bool write_out(OutDirectory& out, BatchSource& source, int64_t steps, int64_t seq_len,
+bool write_out(OutDirectory& out, SampleData& source, int64_t steps, int64_t seq_len,
                const volatile std::sig_atomic_t* stop) {
   Column<uint32_t> tokens(out.partial() + "/tokens.bin");
   Column<int32_t> labels(out.partial() + "/labels.bin");
   Column<uint64_t> documents(out.partial() + "/documents.bin");
+  source.pad_sequences();
   int64_t base = 0;
   Batch batch;
   for (int64_t step = 0; step < steps; ++step) {
@@ -178,7 +188,7 @@ int verb_prepare(const Arguments& arguments) {
   const int64_t epoch_steps = ceil_div(data.train_samples->counts().sequences, config.batch);
   const int64_t run_steps = steps_of_run(config, *data.train);
   const int64_t steps = run_steps > 0 ? run_steps : epoch_steps;
-  if (out && !write_out(*out, *data.train, steps, config.seq_len, stop)) return say_stopped(stop);
+  if (out && !write_out(*out, *data.train_samples, steps, config.seq_len, stop)) return say_stopped(stop);
   const ordered_json json = {{"train", to_json(data.train_samples, config.seq_len)},
                              {"eval", to_json(data.eval_samples, config.seq_len)},
                              {"bad", data.bad},

@@ -28,6 +28,7 @@ int verb_report(const Arguments& arguments) {
     if (follower.phase() != RunPhase::complete) follower.tell_state(data);
   }
   for (const std::string& damage : data.damaged) log_warn(fmt::format("{}: {}", run, damage));
+  for (const std::string& warning : data.warnings) log_warn(fmt::format("{}: {}", run, warning));
   const std::string page = report_page(data);
   write_text_file(out, page);
   if (arguments.json()) {
@@ -43,6 +44,7 @@ int verb_report(const Arguments& arguments) {
                                       {"tokens", h.tokens()},
                                       {"tokens_per_s", h.tokens_per_s()},
                                       {"seconds", h.seconds()},
+                                      {"warnings", data.warnings},
                                       {"damaged", data.damaged}}));
   } else {
     fmt::print("{}\n", out);

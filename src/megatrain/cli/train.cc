@@ -13,6 +13,7 @@
 #include "megatrain/config/arguments.h"
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
+#include "megatrain/run/best_model.h"
 #include "megatrain/run/run.h"
 
 namespace megatrain {
@@ -33,12 +34,14 @@ int verb_train(const Arguments& arguments) {
   end_log_status();
   std::string text;
   if (arguments.json()) {
+    const std::optional<BestModel> best_model = find_best_model(result.run_dir);
     const nlohmann::json json = {
         {"run_dir", result.run_dir},
         {"step", result.step},
         {"loss", result.last_loss ? nlohmann::json(*result.last_loss) : nlohmann::json()},
         {"model", result.stopped_by ? nlohmann::json() : nlohmann::json(result.run_dir + "/model")},
         {"eval_loss", result.eval_loss ? nlohmann::json(*result.eval_loss) : nlohmann::json()},
+        {"best_model", best_model ? nlohmann::json(best_model->path) : nlohmann::json()},
         {"state", result.state_hash.empty() ? nlohmann::json() : nlohmann::json(result.state_hash)}};
     text = json_text(json) + "\n";
   } else if (!result.stopped_by) {

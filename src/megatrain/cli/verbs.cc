@@ -53,23 +53,27 @@ ctrl-D ends. Lines are edited, with a history (arrow keys, ctrl-R). Commands: /h
 
 constexpr const char* kServeDetails =
     R"(Serves the model at http://127.0.0.1:8000/v1 to OpenAI's clients, to try a run out: GET /v1/models, POST
-/v1/chat/completions and /v1/completions, whole or streamed. Requests are batched, and join and leave the batch at any
-token. Prints its address, then runs until ctrl-C or SIGTERM.
+/v1/chat/completions and /v1/completions, whole or streamed. A page to chat with is at http://127.0.0.1:8000/, and
+/health and /metrics (Prometheus) say how it does. Requests are batched, and join and leave the batch at any token.
+Prints its address, then runs until ctrl-C or SIGTERM.
 
   --port N             default 8000; 0: any free port
   --host ADDRESS       default 127.0.0.1, which only this machine can reach. On any other address, everyone who can
-                       reach it can use the model: there is no password and no TLS
+                       reach it can use the model, unless --api-key-file is given; there is no TLS
+  --api-key-file FILE  clients have to send one of the keys in FILE, one a line, as Authorization: Bearer KEY
   --max-sequences N    answers generated at once; default 8, fewer if memory is short. More requests wait
+  --max-wait SECONDS   a request that has not begun after this time gets 503; default 600
   --context N          tokens of a prompt and its answer; default: the model's, at most 8192, fewer if memory is short
   --name NAME          what clients call the model; default: the last part of its directory (the run's for RUN/model)
   --adapter NAME=DIR   also serves the LoRA adapter in DIR (a PEFT directory, a run or Org/Name) over this base, to
                        requests whose model is NAME; may be given several times
   --device, --precision, --memory.gpu, --threads   as in 'megatrain generate': layers that do not fit stream
-  --json               the address as an object: url, model, context, max_sequences
+  --json               the address as an object: url, page, model, context, max_sequences, max_wait_s, api_key
 
 Supported: messages or prompt, max_tokens, max_completion_tokens, temperature (default 1), top_p, top_k, seed, stop, n,
-stream, stream_options.include_usage. What would be ignored (tools, response_format, logprobs, penalties, ...) is
-refused with 400. It is made for one person: requests have at most 8 MiB, 1024 answers wait, and there are no quotas.
+stream, stream_options.include_usage, logprobs, top_logprobs, echo, response_format (JSON, or a JSON schema), tools,
+tool_choice, parallel_tool_calls. What would be ignored (penalties, logit_bias, ...) is refused with 400. It is made for
+one person: requests have at most 8 MiB, 1024 answers wait, and there are no quotas.
 )";
 
 constexpr const char* kEvalDetails =
@@ -195,8 +199,8 @@ std::vector<Verb> answering_verbs() {
        .summary = "serve a model to OpenAI's clients on this machine",
        .usage = "[--adapter NAME=DIR ...] [--port N] [--host ADDRESS] [--max-sequences N] [options]",
        .details = kServeDetails,
-       .options =
-           with_loaded_model_options({"--port", "--host", "--max-sequences", "--context", "--name", "--adapter"}),
+       .options = with_loaded_model_options(
+           {"--port", "--host", "--api-key-file", "--max-sequences", "--max-wait", "--context", "--name", "--adapter"}),
        .keys = false,
        .run = verb_serve},
       {.name = "eval",
@@ -216,27 +220,28 @@ std::vector<Verb> planning_verbs() {
       {.name = "plan",
        .takes = "CONFIG|DIR|PRESET|Org/Name",
        .summary = "whether it fits, where, how fast, and what to change; --what-fits: all presets",
-       .usage = "[--machine NAME|FILE] [--ram SIZE] [--disk SIZE] [--price HOUR]\n"
+       .usage = "[--machine NAME|FILE] [--ram SIZE] [--disk SIZE] [--price HOUR] [--bytes]\n"
                 "    [--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] [--layers N] [--random SEED]\n"
                 "megatrain plan --what-fits [--machine NAME|FILE] [--ram SIZE] [--disk SIZE]",
        .details = fmt::format(
-           "Prints where weights, gradients and block inputs would live, tokens/s and what limits them, how much of a\n"
-           "step is attention, the tokens a step needs to hide the link and the optimizer, what a checkpoint takes,\n"
-           "and the longest context that fits; if it does not fit, the smallest changes with which it would (exit\n"
-           "code 4). Allocates nothing; needs neither weights nor data.\n\n"
+           "Prints whether it fits, tokens/s, memory, time and cost; then what bounds a step, what would be faster,\n"
+           "and the longest context that fits. If it does not fit, the changes with which it would, each with its\n"
+           "own tokens/s (exit code 4). A model without --batch is planned with a step large enough to hide what\n"
+           "does not grow with it. Allocates nothing; needs neither weights nor data.\n\n"
            "  --machine NAME   plans for another machine, from data sheets: {}\n"
            "  --machine FILE   the same from what 'megatrain doctor --json' printed on that machine (FILE.json)\n"
            "  --ram SIZE       plans with this much host memory instead\n"
            "  --disk SIZE      plans with a drive of this size for what memory cannot hold; memory.nvme is a budget "
            "within it\n"
-           "  --price HOUR     the cost of an hour: prints the cost of a billion tokens\n"
+           "  --price HOUR     the cost of an hour: prints the cost of the run, or of a billion tokens\n"
+           "  --bytes          prints where every byte lives, and the parts of a step\n"
            "  --what-fits      a table of all presets and training modes: tokens/s, or \"no\"\n"
            "  --layers N       plans with N layers instead of the model's\n"
            "  --random SEED    a random valid plan\n\n"
            "'megatrain train --plan=FILE' uses a plan printed with --json. Presets: {}\n",
            machine_names(), fmt::join(preset_names(), ", ")),
        .options = {"--random", "--layers", "--machine", "--ram", "--disk", "--price"},
-       .flags = {"--what-fits"},
+       .flags = {"--what-fits", "--bytes"},
        .run = verb_plan},
       {.name = "doctor",
        .summary = "what is wrong with this machine, and how fast it is; later plans use its measurements",

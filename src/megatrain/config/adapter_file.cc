@@ -8,8 +8,10 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
 #include "megatrain/config/config_keys.h"
 #include "megatrain/hub/hub_cache.h"
+#include "megatrain/hub/model_files.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/json_file.h"
 
@@ -34,7 +36,7 @@ class ConfigFields {
   }
   const ordered_json& at(const char* name) const { return fields_.at(name); }
   double number(const char* name, double otherwise) const {
-    if (!given(name)) return fields_.contains(name) && fields_.at(name).is_number() ? 0 : otherwise;
+    if (!fields_.contains(name)) return otherwise;
     if (!at(name).is_number()) refuse(name, "a number");
     return at(name).get<double>();
   }
@@ -101,7 +103,7 @@ class ConfigFields {
   static ordered_json read(const std::string& path) {
     std::error_code none;
     if (!std::filesystem::exists(path, none))
-      fail_input(fmt::format("{} does not exist; give a directory that PEFT's save_pretrained wrote", path));
+      fail_input(fmt::format("{} does not exist; give a PEFT directory, as save_pretrained writes it", path));
     read_json_file(path);  // refuses what is malformed
     return ordered_json::parse(read_text_file(path, kMaxJsonFileBytes));
   }
@@ -112,7 +114,24 @@ class ConfigFields {
 
 }  // namespace
 
+namespace {
+
+// What a directory is instead of a PEFT directory; empty: such a directory, or nothing that is known.
+std::string other_kind(const std::string& directory) {
+  std::error_code none;
+  const auto has = [&](const char* name) { return std::filesystem::exists(directory + "/" + name, none); };
+  if (has(kAdapterFile)) return "";
+  if (has("config.json")) return fmt::format("a whole model: it has config.json and no {}", kAdapterFile);
+  if (has("config.resolved.yaml")) return fmt::format("a run, whose adapters are in {}/model", directory);
+  return "";
+}
+
+}  // namespace
+
 AdapterFile read_adapter_file(const std::string& directory) {
+  if (const std::string kind = other_kind(directory); !kind.empty())
+    fail_input(fmt::format("{} is {}; expected a PEFT directory, with {} and the adapter's weights", directory, kind,
+                           kAdapterFile));
   const ConfigFields fields(directory + "/" + kAdapterFile);
   if (fields.text("peft_type") != "LORA") fields.refuse("peft_type", "LORA, the only kind that megatrain does");
   fields.refuse_if_given("fan_in_fan_out", "transposed weights are not supported");
@@ -166,9 +185,10 @@ AdapterFile read_adapter_file(const std::string& directory) {
   if (fields.given("bias")) adapter.bias = fields.text("bias");
   if (adapter.bias != "none" && adapter.bias != "all" && adapter.bias != "lora_only")
     fields.refuse("bias", "none, all or lora_only");
-  const std::vector<std::string> targets = fields.modules("target_modules");
+  adapter.targets = fields.modules("target_modules");
   adapter.target_parameters = fields.modules("target_parameters");
-  if (!targets.empty() || !adapter.target_parameters.empty()) adapter.targets = targets;
+  if (adapter.targets.empty() && adapter.target_parameters.empty())  // PEFT has a default for some families, or raises
+    fields.refuse("target_modules", "names of modules, unless target_parameters names parameters");
   adapter.exclude = fields.modules("exclude_modules");
   adapter.rank_pattern = fields.numbers("rank_pattern");
   adapter.alpha_pattern = fields.numbers("alpha_pattern");
@@ -178,6 +198,7 @@ AdapterFile read_adapter_file(const std::string& directory) {
   }
   adapter.also_train = fields.modules("modules_to_save");
   adapter.trainable_token_indices = fields.token_indices("trainable_token_indices");
+  refuse_pickled_adapter(directory);
   return file;
 }
 
@@ -197,13 +218,19 @@ bool has_run(const TrainConfig& config) {
 }
 
 // Sets model.adapter to the directory.
-AdapterFile find_adapter_file(TrainConfig& config) {
+AdapterFile find_adapter_file(TrainConfig& config, const GivenKeys& given) {
   try {
     config.model.adapter = find_model(config.model.adapter, ModelParts::adapter);
   } catch (const Error&) {
     if (!has_run(config)) throw;
   }
   if (has_run(config) && !is_adapter_directory(config.model.adapter)) return settings_of_run(config);
+  if (const std::string kind = other_kind(config.model.adapter); !kind.empty())
+    fail_input(
+        fmt::format("{}: {} is {}, {}; expected a PEFT directory, with {} and the adapter's weights. {} takes a whole "
+                    "model",
+                    given.origin("model.adapter"), given.names("model.adapter"), config.model.adapter, kind,
+                    kAdapterFile, given.names("model.path")));
   return read_adapter_file(config.model.adapter);
 }
 
@@ -211,7 +238,7 @@ AdapterFile find_adapter_file(TrainConfig& config) {
 
 void settle_adapter_keys(TrainConfig& config, const GivenKeys& given) {
   if (config.model.adapter.empty()) return;
-  const AdapterFile file = find_adapter_file(config);
+  const AdapterFile file = find_adapter_file(config, given);
   TrainConfig settled = config;
   settled.adapter = file.settings;
   for (const ConfigKey& key : config_keys()) {
@@ -229,6 +256,17 @@ void settle_adapter_keys(TrainConfig& config, const GivenKeys& given) {
     fail_config(fmt::format("{}: {}/{} names no base model; give model.path", given.origin("model.adapter"),
                             config.model.adapter, kAdapterFile));
   config.model.path = file.base;
+}
+
+void warn_of_other_base(const std::string& directory, const AdapterFile& file, const std::string& base) {
+  if (file.base.empty()) return;
+  try {
+    std::error_code none;
+    if (std::filesystem::equivalent(find_model(file.base, ModelParts::config), base, none)) return;
+  } catch (const Error&) {
+    // it is not on this machine
+  }
+  log_warn(fmt::format("{}/{} names the base {}, and this one is {}", directory, kAdapterFile, file.base, base));
 }
 
 }  // namespace megatrain

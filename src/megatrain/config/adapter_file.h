@@ -15,8 +15,12 @@ struct AdapterFile {
   std::string base;  // base_model_name_or_path; empty: it names none
 };
 
-// Throws Error(bad_input) for a directory without such a file, and for settings that megatrain does not have.
+// Throws Error(bad_input) for a directory without such a file or with pickled weights alone, and for settings that
+// megatrain does not have.
 AdapterFile read_adapter_file(const std::string& directory);
+
+// Warns if the file names a base other than `base`, a model's directory.
+void warn_of_other_base(const std::string& directory, const AdapterFile& file, const std::string& base);
 
 // With model.adapter, a directory or a name in the Hugging Face cache, the settings come from there, and so does
 // model.path if no model is given. Throws

@@ -125,6 +125,10 @@ std::optional<int64_t> Arguments::integer(const std::string& name) const {
 }
 
 const std::string& Arguments::one(const std::string& what) const {
+  for (const std::string& word : plain_) {
+    if (word.find('=') != std::string::npos && is_config_override("--" + word))
+      fail_config(fmt::format("'{0}' has no dashes; did you mean '--{0}'?", word));
+  }
   if (plain_.size() != 1) {
     fail_config(fmt::format("'megatrain {}' takes one {}, {} given; see 'megatrain {} --help'", verb_, what,
                             plain_.empty() ? "none was" : fmt::format("{} were", plain_.size()), verb_));

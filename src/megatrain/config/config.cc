@@ -19,20 +19,12 @@
 #include "megatrain/config/idle_keys.h"
 #include "megatrain/config/overrides.h"
 #include "megatrain/config/prepared_keys.h"
+#include "megatrain/config/problems.h"
 #include "megatrain/config/translated_keys.h"
 #include "megatrain/config/unknown_keys.h"
 
 namespace megatrain {
 namespace {
-
-void refuse_all(const std::vector<std::string>& problems) {
-  if (problems.empty()) return;
-  if (problems.size() == 1) fail_config(problems.front());
-  std::string all = fmt::format("{} problems:", problems.size());
-  for (size_t i = 0; i < problems.size(); ++i)
-    all += fmt::format(" ({}) {}{}", i + 1, problems[i], i + 1 < problems.size() ? ";" : "");
-  fail_config(all);
-}
 
 [[noreturn]] void fail_value(const ConfigKey& key, const std::string& name, const GivenKey& given) {
   if (const std::string problem = key.problem ? key.problem(given.value) : ""; !problem.empty())
@@ -44,13 +36,16 @@ void refuse_all(const std::vector<std::string>& problems) {
                           key.accepts));
 }
 
-// The values of the given keys, read in the order of the key table. All other fields keep their defaults.
-TrainConfig read_values(const GivenKeys& given) {
+// The values of the given keys, read in the order of the key table. All other fields keep their defaults, as those do
+// whose values are wrong.
+TrainConfig read_values(const GivenKeys& given, Problems& problems) {
   TrainConfig config;
   for (const ConfigKey& key : config_keys()) {
     const auto found = given.own.find(key.name);
-    if (found != given.own.end() && !key.read(config, found->second.value))
-      fail_value(key, given.names(key.name), found->second);
+    if (found == given.own.end() || key.read(config, found->second.value)) continue;
+    problems.of([&] { fail_value(key, given.names(key.name), found->second); });
+    const std::string standard = key.write(TrainConfig{});
+    key.read(config, {.text = standard, .null = standard == "null"});
   }
   return config;
 }
@@ -103,21 +98,26 @@ TrainConfig parse_config(const std::string& text, const std::string& name, const
   GivenKeys given{.file = name};
   read_config_file(text, given);
   read_overrides(overrides, given);
-  std::vector<std::string> problems = given.problems;
-  const std::vector<Translation> translations = take_foreign_keys(given, problems);
-  if (!given.unknown.empty()) problems.push_back(unknown_sentence(given));
-  refuse_all(problems);
-  TrainConfig config = read_values(given);
+  std::vector<std::string> of_file = given.problems;
+  const std::vector<Translation> translations = take_foreign_keys(given, of_file);
+  if (!given.unknown.empty()) of_file.push_back(unknown_sentence(given));
+  Problems problems(std::move(of_file));
+  TrainConfig config = read_values(given, problems);
   config.names = given.names;
   config.stage = given.stage;
-  settle_adapter_rank(config, given);
-  settle_adapter_keys(config, given);
-  settle_adapter_learning_rate(config, given);
-  check_presence(config, given, needs);
+  problems.refuse();  // what seems to be missing or to contradict may stand under a wrong name or have a wrong value
+  problems.of([&] {
+    settle_adapter_rank(config, given);
+    settle_adapter_keys(config, given);
+    settle_adapter_learning_rate(config, given);
+  });
+  check_presence(config, given, needs, problems);
+  problems.refuse();
   if (needs.data) settle_prepared_keys(config, given);  // before anything that depends on seq_len
   if (!given.has("micro_batch")) config.micro_batch = default_micro_batch(config.batch, config.seq_len);
-  check_sizes(config, given);
-  finish_dumps(config, given);
+  check_sizes(config, given, problems);
+  problems.of([&] { finish_dumps(config, given); });
+  problems.refuse();
   if (!needs.idle) settle_idle_keys(config, given);
   if (!config.data.tokens.empty()) config.data.shuffle = false;
   if (!translations.empty()) show_translations(translations, given, config);

@@ -51,9 +51,9 @@ struct TrainConfig {
     std::string info;                        // directory of a dataset_info.json
     double eval_split = 0;                   // below 1 a fraction of the training samples, otherwise a number of them
     std::string tokenizer;                   // directory, or tokenizer.json; empty: the model's
-    std::string chat_template;               // a .jinja file; empty: the model's own
+    std::string chat_template;               // a built-in's name or a .jinja file; empty: the model's own
     std::string train_on = "assistant";      // assistant | last | all
-    std::string overlong = "error";          // error | truncate | drop | by_turn
+    std::string overlong = "error";          // error | truncate | drop | by_turn | keep_answer
     bool packing = true;
     bool shuffle = true;
     int64_t skip_bad = 0;
@@ -132,6 +132,12 @@ struct TrainConfig {
     StepSet state;  // resolved: the steps that write state-STEP.safetensors; 0 is the initial state
     bool operator==(const Dump&) const = default;
   };
+  struct Track {                  // programs that show runs; examples/track follows a run for them
+    std::vector<std::string> to;  // wandb | mlflow | trackio | tensorboard
+    std::string project;          // empty: megatrain
+    std::string name;             // of the run there; empty: the last part of run_dir
+    bool operator==(const Track&) const = default;
+  };
   struct Checkpoint {
     int64_t every = 0;      // steps; 0: none
     double every_part = 0;  // if above 0, used instead: below 1 a fraction of the run, 1 an epoch
@@ -169,6 +175,8 @@ struct TrainConfig {
   Dump dump;
   std::string run_dir = "runs/default";
   Checkpoint checkpoint;
+  std::string guard = "warn";  // warn | stop: what follows when the loss diverges
+  Track track;
   StepSet trace;  // steps whose actions are written to RUN/trace.json
   bool resume = false;
 

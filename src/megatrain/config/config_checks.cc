@@ -88,6 +88,13 @@ void check_disk(const TrainConfig& config, const GivenKeys& given) {
 
 // Adapters decide what is trained.
 void check_adapter(const TrainConfig& config, const GivenKeys& given) {
+  const bool off = given.has("adapter.rank") && config.adapter.rank == 0;
+  if (given.has("adapter.targets") && config.adapter.targets.empty() && config.adapter.target_parameters.empty() &&
+      !off)
+    fail_config(
+        fmt::format("{}: {} names no module; give names or all-linear, or leave it out. It may be null only beside "
+                    "adapter.target_parameters",
+                    given.origin("adapter.targets"), given.names("adapter.targets")));
   if (config.adapter.rank == 0) return;
   for (const char* key : {"freeze", "train_only"})
     if (given.has_value(key) && given.own.at(key).value.text != "none")
@@ -101,9 +108,7 @@ void check_adapter(const TrainConfig& config, const GivenKeys& given) {
                               module, rank));
 }
 
-}  // namespace
-
-void check_presence(const TrainConfig& config, const GivenKeys& given, const ConfigNeeds& needs) {
+void check_model(const TrainConfig& config, const GivenKeys& given, const ConfigNeeds& needs) {
   const bool path = !config.model.path.empty(), from_config = !config.model.config.empty();
   if (path && from_config)
     fail_config(
@@ -113,19 +118,25 @@ void check_presence(const TrainConfig& config, const GivenKeys& given, const Con
   if (needs.model && !path && !from_config)
     fail_config(fmt::format("{}: no model; give {}, a Hugging Face directory, or model.config, a config.json",
                             given.file, given.names("model.path")));
+}
+
+void check_precision(const TrainConfig& config, const GivenKeys& given) {
   if (config.precision == "fp32" && config.state.master != "fp32")
     fail_config(
         fmt::format("{}: state.master is {}, which is about bf16 weights, and precision is fp32; leave state.master "
                     "out, or take precision: bf16",
                     given.origin("state.master"), config.state.master));
-  check_adapter(config, given);
-  if (from_config && config.memory.base == "files")
+}
+
+void check_base(const TrainConfig& config, const GivenKeys& given) {
+  if (!config.model.config.empty() && config.memory.base == "files")
     fail_config(
         fmt::format("{}: memory.base is files, but model.config starts from random weights, which have no "
                     "files; leave memory.base out",
                     given.origin("memory.base")));
-  check_length(config, given, needs);
-  check_datasets(config, given);
+}
+
+void check_data(const TrainConfig& config, const GivenKeys& given, const ConfigNeeds& needs) {
   if (!config.data.tokens.empty()) return;
   if (needs.data && config.data.train.empty() && (config.steps > 0 || config.epochs > 0 || config.tokens > 0))
     fail_config(fmt::format("{}: no data; give datasets as {}, or a file of raw little-endian token ids as data.tokens",
@@ -134,12 +145,15 @@ void check_presence(const TrainConfig& config, const GivenKeys& given, const Con
     if (given.has_value(key)) fail_config(fmt::format("{}: {} is given without data.tokens", given.origin(key), key));
 }
 
-void check_sizes(const TrainConfig& config, const GivenKeys& given) {
+void check_micro_batch(const TrainConfig& config, const GivenKeys& given) {
   if (config.micro_batch > config.batch || config.batch % config.micro_batch != 0)
     fail_config(fmt::format("{}: {} is {}, expected a divisor of {}, which is {}",
                             given.origin(given.has("micro_batch") ? "micro_batch" : "batch"),
                             given.names("micro_batch"), config.micro_batch, given.names("batch"), config.batch));
   check_limits(config, given);
+}
+
+void check_learning_rate(const TrainConfig& config, const GivenKeys& given) {
   if (config.optim.warmup >= 1 && config.optim.warmup != std::floor(config.optim.warmup))
     fail_config(fmt::format("{}: {} is {}, expected a whole number of steps, or a fraction of the run below 1",
                             given.origin("optim.warmup"), given.names("optim.warmup"), config.optim.warmup));
@@ -147,7 +161,24 @@ void check_sizes(const TrainConfig& config, const GivenKeys& given) {
     fail_config(fmt::format("{}: {} is {}, expected at most {}, which is {}", given.origin("optim.min_lr"),
                             given.names("optim.min_lr"), config.optim.min_lr, given.names("optim.lr"),
                             config.optim.lr));
-  check_disk(config, given);
+}
+
+}  // namespace
+
+void check_presence(const TrainConfig& config, const GivenKeys& given, const ConfigNeeds& needs, Problems& problems) {
+  problems.of([&] { check_model(config, given, needs); });
+  problems.of([&] { check_precision(config, given); });
+  problems.of([&] { check_adapter(config, given); });
+  problems.of([&] { check_base(config, given); });
+  problems.of([&] { check_length(config, given, needs); });
+  problems.of([&] { check_datasets(config, given); });
+  problems.of([&] { check_data(config, given, needs); });
+}
+
+void check_sizes(const TrainConfig& config, const GivenKeys& given, Problems& problems) {
+  problems.of([&] { check_micro_batch(config, given); });
+  problems.of([&] { check_learning_rate(config, given); });
+  problems.of([&] { check_disk(config, given); });
 }
 
 }  // namespace megatrain

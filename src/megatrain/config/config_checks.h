@@ -2,13 +2,14 @@
 #pragma once
 
 #include "megatrain/config/given_keys.h"
+#include "megatrain/config/problems.h"
 
 namespace megatrain {
 
-// Throws Error(bad_config) "FILE:LINE: …" when something that `needs` requires is missing, or keys exclude each other.
-void check_presence(const TrainConfig& config, const GivenKeys& given, const ConfigNeeds& needs);
+// Adds "FILE:LINE: …" for each thing that `needs` requires and that is missing, and for keys that exclude each other.
+void check_presence(const TrainConfig& config, const GivenKeys& given, const ConfigNeeds& needs, Problems& problems);
 
-// Throws Error(bad_config) "FILE:LINE: …" for sizes that do not fit together or are too large to plan for.
-void check_sizes(const TrainConfig& config, const GivenKeys& given);
+// Adds "FILE:LINE: …" for sizes that do not fit together or are too large to plan for.
+void check_sizes(const TrainConfig& config, const GivenKeys& given, Problems& problems);
 
 }  // namespace megatrain

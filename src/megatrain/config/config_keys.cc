@@ -103,15 +103,19 @@ std::vector<ConfigKey> data_keys() {
                MEGATRAIN_FIELD(data.eval_split)),
       path_key("data.tokenizer", "tokenizer tokenizer_name",
                "Directory with a tokenizer.json, or the file. Default: the model's.", MEGATRAIN_FIELD(data.tokenizer)),
-      path_key("data.template", "chat_template", "A Jinja file. Default: the model's own chat template.",
+      path_key("data.template", "chat_template",
+               "A built-in chat template by name, such as chatml, llama3 or qwen3, or a Jinja file. Default: the "
+               "model's own "
+               "chat template.",
                MEGATRAIN_FIELD(data.chat_template)),
       choice_key("data.train_on", "train_on_inputs", {"assistant", "last", "all"},
                  "What of a conversation is trained: every turn of the assistant, the last one, or every token.",
                  MEGATRAIN_FIELD(data.train_on)),
-      choice_key("data.overlong", "truncation data.long", {"error", "truncate", "drop", "by_turn"},
+      choice_key("data.overlong", "truncation data.long", {"error", "truncate", "drop", "by_turn", "keep_answer"},
                  "A conversation of more than seq_len tokens ends the run, is cut, is left out, or by_turn: the prompt "
-                 "and the answer of each turn are cut, as LLaMA-Factory does. Text is cut into pieces of seq_len in "
-                 "any case.",
+                 "and the answer of each turn are cut, as LLaMA-Factory does, or keep_answer: its oldest turns are "
+                 "left out, then the end of the system turn, never the last question and answer. Text is cut into "
+                 "pieces of seq_len in any case.",
                  MEGATRAIN_FIELD(data.overlong)),
       bool_key("data.packing", "sample_packing", "Put several samples into a sequence, each attending only to itself.",
                MEGATRAIN_FIELD(data.packing)),
@@ -370,12 +374,29 @@ std::vector<ConfigKey> directory_keys() {
   };
 }
 
+std::vector<ConfigKey> watch_keys() {
+  return {
+      choice_key("guard", "on_divergence", {"warn", "stop"},
+                 "What follows when the training loss diverges: a warning, or the end of the run with exit code 6.",
+                 MEGATRAIN_FIELD(guard)),
+      choices_key("track.to", "report_to trackers loggers", {"wandb", "mlflow", "trackio", "tensorboard"},
+                  "Programs that show the run: train prints the command that sends it there, while it runs or "
+                  "afterwards.",
+                  MEGATRAIN_FIELD(track.to)),
+      text_key("track.project", "wandb_project mlflow_experiment_name project",
+               "The project of the run there, in MLflow the experiment. Default: megatrain.",
+               MEGATRAIN_FIELD(track.project)),
+      text_key("track.name", "run_name wandb_name", "The run's name there. Default: the last part of run_dir.",
+               MEGATRAIN_FIELD(track.name)),
+  };
+}
+
 // The order of the help text and of config.resolved.yaml.
 std::vector<ConfigKey> make_keys() {
   std::vector<ConfigKey> keys;
   for (const auto group :
        {model_keys, compute_keys, data_keys, step_keys, chunk_keys, freeze_keys, adapter_keys, optim_keys, moe_keys,
-        eval_keys, sample_keys, state_keys, memory_keys, plan_keys, dump_keys, directory_keys}) {
+        eval_keys, sample_keys, state_keys, memory_keys, plan_keys, dump_keys, directory_keys, watch_keys}) {
     for (ConfigKey& key : group()) keys.push_back(std::move(key));
   }
   return keys;

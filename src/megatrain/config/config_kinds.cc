@@ -119,6 +119,13 @@ ConfigKey path_key(const char* name, const char* other_names, const char* help, 
               }};
 }
 
+ConfigKey text_key(const char* name, const char* other_names, const char* help, ConfigField<std::string> field) {
+  ConfigKey key = path_key(name, other_names, help, field);
+  key.accepts = "a text";
+  key.path = false;
+  return key;
+}
+
 ConfigKey choice_key(const char* name, const char* other_names, std::vector<std::string> choices, const char* help,
                      ConfigField<std::string> field) {
   return {.name = name,
@@ -226,6 +233,13 @@ ConfigKey every_key(const char* name, const char* other_names, int64_t most, con
               }};
 }
 
+// A few bytes: the number is meant in GiB.
+bool lacks_unit(const std::string& size) {
+  constexpr int64_t kMostGib = 1 << 16;
+  int64_t number = 0;
+  return read_number(size, number) && number > 0 && number < kMostGib;
+}
+
 ConfigKey budget_key(const char* name, const char* other_names, const char* help,
                      ConfigField<std::optional<int64_t>> field) {
   return {.name = name,
@@ -242,8 +256,12 @@ ConfigKey budget_key(const char* name, const char* other_names, const char* help
                 } catch (const Error&) {
                   return false;
                 }
-                return *field(config) >= 0;
+                return *field(config) >= 0 && !lacks_unit(value.text);
               },
+          .problem = [](const ConfigText& value) -> std::string {
+            if (value.null || !lacks_unit(value.text)) return "";
+            return fmt::format("{0} is {0} bytes; did you mean {0}GiB?", value.text);
+          },
           .write =
               [field](const TrainConfig& config) {
                 return value_of(field, config) ? std::to_string(*value_of(field, config)) : std::string("auto");
@@ -296,6 +314,21 @@ ConfigKey patterns_key(const char* name, const char* other_names, const char* he
                 const std::vector<std::string>& patterns = value_of(field, config);
                 return patterns.empty() ? "none" : quoted(fmt::format("{}", fmt::join(patterns, ",")));
               }};
+}
+
+ConfigKey choices_key(const char* name, const char* other_names, std::vector<std::string> choices, const char* help,
+                      ConfigField<std::vector<std::string>> field) {
+  ConfigKey key = patterns_key(name, other_names, help, field);
+  key.accepts = fmt::format("none or some of {}", fmt::join(choices, ", "));
+  key.read = [read = key.read, field, choices = std::move(choices)](TrainConfig& config, const ConfigText& value) {
+    if (!read(config, value)) return false;
+    const std::vector<std::string>& given = field(config);
+    return std::all_of(given.begin(), given.end(), [&](const std::string& each) {
+      return std::find(choices.begin(), choices.end(), each) != choices.end() &&
+             std::count(given.begin(), given.end(), each) == 1;
+    });
+  };
+  return key;
 }
 
 ConfigKey texts_key(const char* name, const char* other_names, const char* help,

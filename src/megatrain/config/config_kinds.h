@@ -47,6 +47,9 @@ using ConfigField = T& (*)(TrainConfig&);
 // Null is the empty path.
 ConfigKey path_key(const char* name, const char* other_names, const char* help, ConfigField<std::string> field);
 
+// A line of text. Null is the empty text.
+ConfigKey text_key(const char* name, const char* other_names, const char* help, ConfigField<std::string> field);
+
 ConfigKey choice_key(const char* name, const char* other_names, std::vector<std::string> choices, const char* help,
                      ConfigField<std::string> field);
 
@@ -88,6 +91,10 @@ ConfigKey coefficient_key(const char* name, const char* other_names, double most
 // Patterns over tensor names; null and "none" mean no pattern.
 ConfigKey patterns_key(const char* name, const char* other_names, const char* help,
                        ConfigField<std::vector<std::string>> field);
+
+// Some of the choices, or none of them.
+ConfigKey choices_key(const char* name, const char* other_names, std::vector<std::string> choices, const char* help,
+                      ConfigField<std::vector<std::string>> field);
 
 ConfigKey texts_key(const char* name, const char* other_names, const char* help,
                     ConfigField<std::vector<std::string>> field);

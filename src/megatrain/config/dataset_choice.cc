@@ -15,10 +15,10 @@ namespace {
 
 constexpr const char* kFormats[] = {"auto", "messages", "sharegpt", "alpaca", "alpaca_prompt", "prompt", "text"};
 constexpr const char* kKeys[] = {"path", "format", "weight", "most"};
-constexpr const char* kOptions[] = {"columns.messages", "columns.role",     "columns.content", "columns.system",
-                                    "columns.tools",    "columns.prompt",   "columns.query",   "columns.response",
-                                    "columns.history",  "columns.text",     "tags.user",       "tags.assistant",
-                                    "tags.system",      "tags.observation", "tags.function"};
+constexpr const char* kOptions[] = {
+    "subset",        "split",          "columns.messages", "columns.role",     "columns.content", "columns.system",
+    "columns.tools", "columns.prompt", "columns.query",    "columns.response", "columns.history", "columns.text",
+    "tags.user",     "tags.assistant", "tags.system",      "tags.observation", "tags.function"};
 
 std::string unknown_key(const std::string& name) {
   NearestName nearest(name);
@@ -30,7 +30,8 @@ std::string unknown_key(const std::string& name) {
   for (const std::string option : kOptions)
     if (!section.empty() && option.starts_with(section)) inside.push_back(option);
   return inside.empty()
-             ? fmt::format("unknown key '{}', expected path, format, weight, most, columns.* or tags.*", name)
+             ? fmt::format("unknown key '{}', expected path, format, weight, most, subset, split, columns.* or tags.*",
+                           name)
              : fmt::format("unknown key '{}', expected {}", name, fmt::join(inside, ", "));
 }
 

@@ -6,6 +6,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/config/config_keys.h"
 #include "megatrain/config/config_text.h"
+#include "megatrain/config/problems.h"
 
 namespace megatrain {
 namespace {
@@ -104,6 +105,14 @@ std::string loaded_adapter(const TrainConfig& c) {
   return c.model.adapter.empty() ? "" : "the adapters begin with the values in model.adapter; leave it out";
 }
 
+// TensorBoard reads the run's own files.
+std::string no_tracker(const TrainConfig& c) {
+  const std::vector<std::string>& to = c.track.to;
+  return to.empty() || (to.size() == 1 && to[0] == "tensorboard")
+             ? "it names the run in wandb, mlflow or trackio, and track.to has none of them; give one there"
+             : "";
+}
+
 constexpr IdleRule kRules[] = {
     {"data.shuffle", file_order, "data.tokens", "false", true},
     {"data.packing", tokenised, "data.tokens"},
@@ -138,6 +147,8 @@ constexpr IdleRule kRules[] = {
     {"sample.prompts", no_samples, "sample.every"},
     {"sample.max_tokens", no_samples, "sample.every"},
     {"dump.steps", no_dumps, "dump.state", "none"},
+    {"track.project", no_tracker, "track.to"},
+    {"track.name", no_tracker, "track.to"},
     {"trace", no_such_step, "steps", "none"},
 };
 
@@ -146,6 +157,7 @@ constexpr IdleRule kRules[] = {
 std::span<const IdleRule> idle_rules() { return kRules; }
 
 void settle_idle_keys(TrainConfig& config, const GivenKeys& given) {
+  Problems problems;
   for (const IdleRule& rule : idle_rules()) {
     if (!given.has_value(rule.key)) continue;
     const ConfigText& value = given.own.at(rule.key).value;
@@ -161,12 +173,16 @@ void settle_idle_keys(TrainConfig& config, const GivenKeys& given) {
         !idle.on_command_line && given.has(rule.beside) && given.own.at(rule.beside).on_command_line;
     const std::string said = fmt::format("{}: {} {}: {}", idle.origin, given.names(rule.key),
                                          rule.warns ? "is too long" : "has no effect", why);
-    if (!foreign && !overridden && !rule.warns) fail_config(said);
+    if (!foreign && !overridden && !rule.warns) {
+      problems.add(said);
+      continue;
+    }
     if (idle.origin != given.file) log_warn(said);  // a default of the other trainer gets no warning
     if (rule.warns) continue;
     key.read(config, standard == "null" ? ConfigText{.text = standard, .null = true}
                                         : config_text_of_word(idle.origin, key, standard));
   }
+  problems.refuse();
 }
 
 }  // namespace megatrain

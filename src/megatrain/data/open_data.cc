@@ -31,7 +31,8 @@
 namespace megatrain {
 namespace {
 
-constexpr uint64_t kSplit = 0x73706c6974;  // purpose of random numbers
+constexpr std::string_view kAutoEvaluation = "auto";  // as data.eval
+constexpr uint64_t kSplit = 0x73706c6974;             // purpose of random numbers
 
 Dataset dataset_of(const DatasetChoice& choice, Dataset dataset, const KeyNames& names) {
   if (choice.format != "auto") dataset.form = dataset_form(choice.format);
@@ -49,17 +50,51 @@ Dataset dataset_of(const DatasetChoice& choice, Dataset dataset, const KeyNames&
       {"tags.system", &columns.system_tag},     {"tags.observation", &columns.observation_tag},
       {"tags.function", &columns.function_tag},
   };
-  for (const auto& [name, value] : choice.options) *fields.at(name) = value;
+  for (const auto& [name, value] : choice.options) {
+    if (name != "subset" && name != "split") *fields.at(name) = value;
+  }
   if (columns.named_in == DatasetColumns().named_in) columns.named_in = names("columns");
   return dataset;
 }
 
+DatasetPart part_of(const DatasetChoice& choice) {
+  const auto option = [&](const char* name) {
+    const auto found = choice.options.find(name);
+    return found == choice.options.end() ? "" : found->second;
+  };
+  return {.subset = option("subset"), .split = option("split")};
+}
+
+// data.eval: auto. The held-out splits of the datasets that are trained on.
+std::vector<Dataset> held_out_datasets(const TrainConfig& config) {
+  std::vector<Dataset> all;
+  std::vector<std::string> names;
+  for (DatasetChoice choice : config.data.train) {
+    names.push_back(choice.path);
+    if (is_dataset_list(choice.path)) continue;
+    auto dataset = open_held_out(choice.path, config.data.info, part_of(choice).subset);
+    if (!dataset) continue;
+    choice.weight = 1;
+    choice.most = choice.most_percent = 0;
+    all.push_back(dataset_of(choice, std::move(*dataset), config.names));
+  }
+  if (all.empty())
+    fail_input(
+        fmt::format("{} is auto, but {} has no validation or test split (a folder, or a name of the hub, with "
+                    "files or folders of such names); give files to evaluate on, or hold out a part with {}.",
+                    config.names("data.eval"), some_of(names), config.names("data.eval_split")));
+  return all;
+}
+
 // Opens datasets one by one, or those of a list.
 std::vector<Dataset> datasets_of(const std::vector<DatasetChoice>& choices, DatasetUse use, const TrainConfig& config) {
+  if (use == DatasetUse::evaluate && choices.size() == 1 && choices.front().path == kAutoEvaluation)
+    return held_out_datasets(config);
   std::vector<Dataset> all;
   for (const DatasetChoice& choice : choices) {
     if (!is_dataset_list(choice.path)) {
-      all.push_back(dataset_of(choice, open_dataset(choice.path, config.data.info, use), config.names));
+      all.push_back(
+          dataset_of(choice, open_dataset(choice.path, config.data.info, use, part_of(choice)), config.names));
       continue;
     }
     for (Dataset& dataset : open_dataset_list(choice.path, use))
@@ -155,10 +190,11 @@ SampleDataOptions sample_options(const TrainConfig& config, const ModelConfig& m
           .epochs = config.epochs,
           .packing = config.data.packing,
           .shuffle = config.data.shuffle,
-          .overlong = config.data.overlong == "truncate"  ? Overlong::truncate
-                      : config.data.overlong == "drop"    ? Overlong::drop
-                      : config.data.overlong == "by_turn" ? Overlong::by_turn
-                                                          : Overlong::error,
+          .overlong = config.data.overlong == "truncate"      ? Overlong::truncate
+                      : config.data.overlong == "drop"        ? Overlong::drop
+                      : config.data.overlong == "by_turn"     ? Overlong::by_turn
+                      : config.data.overlong == "keep_answer" ? Overlong::keep_answer
+                                                              : Overlong::error,
           .recent = config.data.overlong == "by_turn" && config.data.train_on == "last",
           .short_epochs = config.conventions != "megatrain",
           .whole_steps = config.conventions == "axolotl",
@@ -206,26 +242,32 @@ std::vector<SampleSet> split(std::vector<SampleSet>& sets, const TrainConfig& co
   return taken;
 }
 
-void log_counts(const char* what, const SampleCounts& counts, int64_t seq_len) {
-  log_info(fmt::format(
-      "{}: {}, {} tokens ({} trained), {} of {}, {:.1f}% filled{}{}", what, counted(counts.samples, "sample"),
-      format_count(counts.tokens), format_count(counts.trained), counted(counts.sequences, "sequence"), seq_len,
-      100 * counts.filled(seq_len), counts.truncated ? fmt::format(", {} truncated", counts.truncated) : "",
-      counts.dropped ? fmt::format(", {} dropped (too long, or no trained tokens)", counts.dropped) : ""));
+std::string describe_cuts(const SampleCounts& counts) {
+  if (counts.truncated == 0) return "";
+  if (counts.dropped_turns == 0 && counts.truncated_system == 0) return fmt::format(", {} truncated", counts.truncated);
+  return fmt::format(", {} truncated ({} lost their oldest turns, {} the end of the system turn)", counts.truncated,
+                     counts.dropped_turns, counts.truncated_system);
 }
 
-// Padding costs as much compute as text.
+void log_counts(const char* what, const SampleCounts& counts, const SampleDataOptions& options) {
+  const std::string sequences = options.packing
+                                    ? fmt::format("{} of {}, {:.1f}% filled", counted(counts.sequences, "sequence"),
+                                                  options.seq_len, 100 * counts.filled(options.seq_len))
+                                    : fmt::format("the longest has {}", counts.longest);
+  log_info(fmt::format("{}: {}, {} tokens ({} trained), {}{}{}", what, counted(counts.samples, "sample"),
+                       format_count(counts.tokens), format_count(counts.trained), sequences, describe_cuts(counts),
+                       counts.dropped ? fmt::format(", {} dropped ({} too long, {} without trained tokens)",
+                                                    counts.dropped, counts.too_long, counts.dropped - counts.too_long)
+                                      : ""));
+}
+
+// Padding costs as much compute as text. Without packing there is hardly any.
 void warn_of_padding(const SampleCounts& counts, const TrainConfig& config) {
   constexpr double kFew = 0.5;
   const double filled = counts.filled(config.seq_len);
-  if (filled >= kFew) return;
-  const std::string shorter =
-      fmt::format("lower {} (the longest sample has {} tokens)", config.names("seq_len"), counts.longest);
-  log_warn(fmt::format("{:.0f}% of the compute goes to padding: {}", 100 * (1 - filled),
-                       config.data.packing
-                           ? fmt::format("{}, or {}", shorter, config.names("batch"))
-                           : fmt::format("{}, or set {}, which is faster still but changes the number of steps",
-                                         shorter, config.names.setting("data.packing", "true"))));
+  if (!config.data.packing || filled >= kFew) return;
+  log_warn(fmt::format("{:.0f}% of the compute goes to padding: lower {} (the longest sample has {} tokens), or {}",
+                       100 * (1 - filled), config.names("seq_len"), counts.longest, config.names("batch")));
 }
 
 // Facts that are known only after reading the samples.
@@ -311,7 +353,7 @@ std::unique_ptr<SampleData> make_evaluation(std::vector<SampleSet> sets, SampleD
   options.shuffle = false;
   for (SampleSet& set : sets) set.weight = 1;
   auto samples = std::make_unique<SampleData>(std::move(sets), options);
-  log_counts("evaluation data", samples->counts(), options.seq_len);
+  log_counts("evaluation data", samples->counts(), options);
   return samples;
 }
 
@@ -323,7 +365,8 @@ ModelText open_text(const TrainConfig& config, const std::string& model_director
     fail_config(
         "data.train and sample.prompts need a tokenizer: give data.tokenizer (a directory with a tokenizer.json) "
         "beside model.config");
-  return ModelText::load(path, config.data.chat_template, config.names("data.tokenizer"));
+  return ModelText::load(path, config.data.chat_template, config.names("data.tokenizer"),
+                         config.names("data.template"));
 }
 
 std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, DatasetUse use, const ModelText& text,
@@ -340,6 +383,7 @@ std::optional<std::vector<SampleSet>> open_sets(const TrainConfig& config, Datas
     options.threads = team_size(config.threads);
     options.skip_bad = config.data.skip_bad - bad;
     options.train_on = train_on(config.data.train_on);
+    if (config.data.overlong == "keep_answer") options.keep_answer_within = config.seq_len;
     options.stop = stop;
     options.begins = [&](int64_t bytes, double fraction, int64_t tokens) {
       if (room) room(bytes);
@@ -426,7 +470,7 @@ RunData open_data(const TrainConfig& config, const ModelSource& model, const vol
   if (config.data.eval_split > 0) eval = split(*train, config);
   options.tolerated = config.data.skip_bad - data.bad;
   auto samples = std::make_unique<SampleData>(std::move(*train), options);
-  log_counts("training data", samples->counts(), config.seq_len);
+  log_counts("training data", samples->counts(), options);
   warn_of_padding(samples->counts(), config);
   warn_of_early_end(*samples, config);
   data.train_samples = samples.get();

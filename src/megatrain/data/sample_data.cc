@@ -1,6 +1,7 @@
 #include "megatrain/data/sample_data.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
@@ -18,6 +19,15 @@ namespace {
 
 // Purposes of random numbers.
 constexpr uint64_t kOrderOfSamples = 0x73616d706c6573, kOrderOfSequences = 0x7365717565, kPartOfSet = 0x70617274;
+
+// How much padding follows the samples of a micro-batch. It makes the number of tokens one of eight between a power of
+// two and the next, because libraries choose their kernels by shape.
+int64_t rest_of(int64_t tokens, const SampleDataOptions& options) {
+  constexpr int64_t kLeast = 16;
+  const auto power = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max(tokens, kLeast))));
+  const int64_t all = std::max(kLeast, round_up(tokens, std::max(kLeast, power / 8)));
+  return std::min(all, options.micro_batch * options.seq_len) - tokens;
+}
 
 }  // namespace
 
@@ -122,13 +132,19 @@ void SampleData::cut(size_t set) {
       const SamplePlace place = store.place(sample);
       fail_input(
           fmt::format("{}:{}: this conversation has {} tokens, more than {}, which is {}; raise it, or give {} (its "
-                      "first {} tokens are used), by_turn (each turn is cut) or drop (it is dropped)",
+                      "first {} tokens are used), by_turn (each turn is cut), keep_answer (its oldest turns are left "
+                      "out) or drop (it is dropped)",
                       place.file, place.line, length, options_.names("seq_len"), most,
                       options_.names.setting("data.overlong", "truncate"), most));
     }
     const bool cut = options_.overlong == Overlong::truncate || options_.overlong == Overlong::by_turn;
-    counts_.truncated += length > most && cut;
-    const bool drop = length > most && options_.overlong == Overlong::drop;
+    const bool lost_turns = store.lost_turns(sample), lost_system = store.has_shortened_system(sample);
+    counts_.truncated += (length > most && cut) || lost_turns || lost_system;
+    counts_.dropped_turns += lost_turns;
+    counts_.truncated_system += lost_system;
+    const bool leaves_out = options_.overlong == Overlong::drop || options_.overlong == Overlong::keep_answer;
+    const bool drop = length > most && leaves_out;
+    counts_.too_long += refused || drop;
     if (refused || drop || !keep(sample, 0, std::min(most, length))) ++counts_.dropped;
   }
 }
@@ -142,6 +158,7 @@ void SampleData::find_fingerprint() {
   }
   if (options_.short_epochs) all += " short epochs";
   if (options_.recent) all += " recent";
+  if (!options_.packing) all += " without padding";
   fingerprint_ = xxh3_128(all.data(), all.size());
 }
 
@@ -237,13 +254,17 @@ SamplePlace SampleData::place(int64_t sample) const {
 }
 
 std::string SampleData::place(int64_t step, int64_t micro_batch, int64_t token) {
+  const int64_t first = step * options_.batch + micro_batch * options_.micro_batch;
   int64_t end = 0;
-  for (const SamplePiece& piece :
-       sequence(step * options_.batch + micro_batch * options_.micro_batch + token / options_.seq_len)) {
-    end += piece.length;
-    if (token % options_.seq_len >= end) continue;
-    const SamplePlace at = place(piece.sample);
-    return fmt::format("{}:{}", at.file, at.line);
+  for (int64_t i = 0; i < options_.micro_batch; ++i) {
+    if (is_padded()) end = i * options_.seq_len;
+    for (const SamplePiece& piece : sequence(first + i)) {
+      if (token < end) return "";  // padding of the sequence before
+      end += piece.length;
+      if (token >= end) continue;
+      const SamplePlace at = place(piece.sample);
+      return fmt::format("{}:{}", at.file, at.line);
+    }
   }
   return "";
 }
@@ -259,7 +280,6 @@ void SampleData::check_ids(const SamplePiece& piece, std::span<const uint32_t> t
 }
 
 void SampleData::append(const std::vector<SamplePiece>& pieces, MicroBatch& into) const {
-  int64_t room = options_.seq_len;
   std::vector<uint32_t> shortened;
   for (const SamplePiece& piece : pieces) {
     into.document_begin.push_back(static_cast<int32_t>(into.tokens.size()));
@@ -272,17 +292,17 @@ void SampleData::append(const std::vector<SamplePiece>& pieces, MicroBatch& into
       into.labels.push_back(trained ? static_cast<int32_t>(tokens[t + 1] & kTokenMask) : kIgnoreLabel);
       into.trained += trained;
     }
-    room -= piece.length;
   }
-  append_padding(room, into);
 }
 
 void SampleData::append_padding(int64_t count, MicroBatch& into) const {
-  if (count == 0) return;
-  into.document_begin.push_back(static_cast<int32_t>(into.tokens.size()));
-  into.tokens.insert(into.tokens.end(), count, options_.padding);
-  into.labels.insert(into.labels.end(), count, kIgnoreLabel);
-  for (int64_t t = 0; t < count; ++t) into.positions.push_back(static_cast<int32_t>(t));
+  for (int64_t t = 0; t < count; ++t) {
+    const int64_t position = t % options_.seq_len;  // no document is longer
+    if (position == 0) into.document_begin.push_back(static_cast<int32_t>(into.tokens.size()));
+    into.tokens.push_back(options_.padding);
+    into.labels.push_back(kIgnoreLabel);
+    into.positions.push_back(static_cast<int32_t>(position));
+  }
 }
 
 void SampleData::load(int64_t step, Batch& into) {
@@ -291,7 +311,11 @@ void SampleData::load(int64_t step, Batch& into) {
   int64_t index = step * options_.batch;
   for (MicroBatch& micro : into.micro_batches) {
     micro.clear();
-    for (int64_t i = 0; i < options_.micro_batch; ++i) append(sequence(index++), micro);
+    for (int64_t i = 1; i <= options_.micro_batch; ++i) {
+      append(sequence(index++), micro);
+      if (is_padded()) append_padding(i * options_.seq_len - std::ssize(micro.tokens), micro);
+    }
+    if (!is_padded()) append_padding(rest_of(std::ssize(micro.tokens), options_), micro);
     micro.close();
     into.tokens += static_cast<int64_t>(micro.tokens.size());
     into.trained += micro.trained;

@@ -5,6 +5,9 @@
 // sequences are shuffled. All this is a function of (seed, epoch) and the samples' lengths, so a run can resume at any
 // step. The rest of a sequence is padding: a document of its own in which nothing is trained. With `short_epochs`, an
 // epoch fills up its last step with sequences of padding, so that every epoch begins with a new step.
+//
+// Without packing a sequence is one sample. Those of a micro-batch then follow each other without padding between them,
+// and the micro-batch ends soon after the last one: its tokens depend on its samples, not on seq_len.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +28,7 @@ struct SampleSet {
   double weight = 1;
 };
 
-enum class Overlong { error, truncate, drop, by_turn };
+enum class Overlong { error, truncate, drop, by_turn, keep_answer };  // keep_answer: the store has cut them
 
 struct SampleDataOptions {
   int64_t seq_len = 0, batch = 0, micro_batch = 0;  // sequences
@@ -45,12 +48,14 @@ struct SampleDataOptions {
 
 // Statistics of the samples.
 struct SampleCounts {
-  int64_t samples = 0, tokens = 0, trained = 0;  // in one pass over every dataset, before weights
-  int64_t truncated = 0;                         // conversations
-  int64_t dropped = 0;                           // conversations that are too long or have nothing to train
-  int64_t overlong = 0;                          // of those, the tolerated ones
-  int64_t sequences = 0, epoch_tokens = 0;       // in the first epoch, without padding
-  int64_t longest = 0;                           // tokens of the longest sample
+  int64_t samples = 0, tokens = 0, trained = 0;     // in one pass over every dataset, before weights
+  int64_t truncated = 0;                            // conversations
+  int64_t dropped_turns = 0, truncated_system = 0;  // of those, the ones that lost their oldest turns or a system's end
+  int64_t dropped = 0;                              // conversations that are too long or have nothing to train
+  int64_t too_long = 0;                             // of those, the ones that are too long
+  int64_t overlong = 0;                             // of those, the tolerated ones
+  int64_t sequences = 0, epoch_tokens = 0;          // in the first epoch, without padding
+  int64_t longest = 0;                              // tokens of the longest sample
 
   // The fraction of the first epoch's sequences that is not padding.
   double filled(int64_t seq_len) const {
@@ -70,6 +75,9 @@ class SampleData : public BatchSource {
   int64_t epoch_steps() const override;
   std::string fingerprint() const override { return fingerprint_; }
   std::string place(int64_t step, int64_t micro_batch, int64_t token) override;
+
+  // From now on, every sequence has seq_len tokens, without packing too.
+  void pad_sequences() { padded_ = true; }
 
   const SampleCounts& counts() const { return counts_; }
   SamplePlace place(int64_t sample) const;  // of a SamplePiece::sample
@@ -92,6 +100,7 @@ class SampleData : public BatchSource {
   const Epoch& epoch(int64_t number);
   void append(const std::vector<SamplePiece>& pieces, MicroBatch& into) const;
   void append_padding(int64_t count, MicroBatch& into) const;
+  bool is_padded() const { return options_.packing || padded_; }
   size_t set_of(int64_t sample) const;
   // A piece's entries; those of a shortened conversation are written to `room`.
   std::span<const uint32_t> entries(const SamplePiece& piece, std::vector<uint32_t>& room) const;
@@ -107,6 +116,7 @@ class SampleData : public BatchSource {
   Epoch current_;
   int64_t end_ = 0;  // sequences of the run; 0: no end
   int64_t steps_ = 0;
+  bool padded_ = false;
   std::string fingerprint_;
 };
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,7 +46,8 @@ struct Dataset {
   std::vector<std::string> files;        // in order
   std::vector<std::string> passed_over;  // files of the folder that are not read
   std::vector<std::string> no_files;     // other things not read: links to folders, pipes; each with its kind
-  std::string split;                     // the split that `files` are; empty: the folder's file names mention none
+  std::string split;                     // the split that `files` are; empty: the folder has none
+  std::string split_by;                  // what the splits were read from: "file names"
   std::vector<std::string> left_out;     // the folder's files of other splits and of no split
   std::vector<std::string> held_out;     // files that are read although their names say validation or test
   DatasetForm form = DatasetForm::detect;
@@ -56,25 +58,33 @@ struct Dataset {
   int64_t most_percent = 0;  // or this percentage of them
 };
 
-// Opens a name in LLaMA-Factory's `info_directory`/dataset_info.json, otherwise a file, otherwise a folder.
+// A part of a dataset that has several. Empty: the default.
+struct DatasetPart {
+  std::string subset;  // a configuration of the dataset's card
+  std::string split;   // any split, by its own name
+};
+
+// Opens a name in LLaMA-Factory's `info_directory`/dataset_info.json, otherwise a file, otherwise a folder, otherwise
+// "Org/Name", a dataset in the Hugging Face cache.
 //
-// A folder is searched at any depth, in order of paths. Its .jsonl, .jsonlines, .ndjson and .json files are read. If
-// there are none, its .txt, .text, .md, .markdown, .rst and .tex files are. These are skipped:
+// A folder that describes itself (described_splits.h) is read so. Any other is searched at any depth, in order of
+// paths: its files of rows (JSON, CSV, TSV, Parquet, Arrow) are read or, if there are none, its texts. Skipped are
 // - hidden files
 // - files that describe datasets: dataset_info.json, dataset_infos.json, dataset_dict.json, state.json
-// - other splits than the one `use` asks for, if file names mention splits (splits.h). If dataset_info.json names the
-//   folder, all splits are read, as in LLaMA-Factory.
+// - other splits than the one `use` and `part` ask for, if file names mention splits (splits.h). If dataset_info.json
+//   names the folder, all splits are read, as in LLaMA-Factory.
 //
 // Error(bad_input), which says what to do, if:
-// - the path does not exist, or is of an unsupported type (.parquet, .gz, ...)
-// - a folder holds such files and text, but no JSON: the text would be the data's description
+// - the path does not exist, or is of an unsupported type (file_kind.h)
+// - a folder has rows of two kinds, or tables that are not read beside text, which would be the data's description
 // - shards are missing (shards.h)
 // - a link with the name of a data file is broken
 Dataset open_dataset(const std::string& path_or_name, const std::string& info_directory = "",
-                     DatasetUse use = DatasetUse::train);
+                     DatasetUse use = DatasetUse::train, const DatasetPart& part = {});
 
-// Whether the file's name says that it holds JSON samples; otherwise it is a document.
-bool is_json_name(const std::string& path);
+// The validation split of a folder or a name of the hub, or its test split if there is none. Empty if it has neither.
+std::optional<Dataset> open_held_out(const std::string& path_or_name, const std::string& info_directory,
+                                     const std::string& subset);
 
 // Error(bad_input) for a file that is text by its name but JSON by its first line.
 void check_is_text(const std::string& path);

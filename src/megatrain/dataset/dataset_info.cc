@@ -10,6 +10,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/shell_word.h"
+#include "megatrain/dataset/file_kind.h"
 #include "megatrain/dataset/shards.h"
 #include "megatrain/dataset/splits.h"
 #include "megatrain/io/file.h"
@@ -119,17 +120,18 @@ void close_optional(DatasetColumns& columns, bool named) {
 // Columns that name a prompt and no response describe a pretraining set: the prompt is the text. LLaMA-Factory's loader
 // puts the lines of a text file into a single column "text".
 void settle_text(const Entry& entry, bool named, Dataset& dataset) {
+  const auto has_rows = [](const std::string& file) { return holds_rows(file); };
   DatasetColumns& columns = dataset.columns;
   if (named && dataset.form == DatasetForm::alpaca && !columns.prompt.empty() && columns.response.empty()) {
     dataset.form = DatasetForm::text;
     columns.text = std::exchange(columns.prompt, "");
   }
-  if (std::all_of(dataset.files.begin(), dataset.files.end(), is_json_name)) return;
+  if (std::all_of(dataset.files.begin(), dataset.files.end(), has_rows)) return;
   if (dataset.form != DatasetForm::text || columns.text != "text") {
     entry.refuse(
         fmt::format("{} is a text file, whose lines are its only column; give \"columns\": {{\"prompt\": \"text\"}}, "
                     "or a JSON file",
-                    *std::find_if_not(dataset.files.begin(), dataset.files.end(), is_json_name)));
+                    *std::find_if_not(dataset.files.begin(), dataset.files.end(), has_rows)));
   }
   dataset.text_lines = true;
 }

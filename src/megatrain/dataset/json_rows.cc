@@ -16,7 +16,10 @@ constexpr BlockLimits kLimits = {.block_bytes = 4 * kMiB, .sample_bytes = kMaxSa
 
 }  // namespace
 
-JsonRows::JsonRows(const std::string& path) : path_(path), blocks_({{.path = path, .json = true}}, kLimits) {}
+JsonRows::JsonRows(const std::string& path)
+    : path_(path), blocks_({{.path = path, .json = true, .kind = kind_of_file(path)}}, kLimits) {
+  refuse_unread(path);
+}
 
 std::optional<JsonRow> JsonRows::next() {
   while (next_ == block_.samples.size()) {

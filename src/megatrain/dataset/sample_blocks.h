@@ -1,30 +1,37 @@
 // Reads the files of a dataset as blocks of whole samples, still as text. Takes a few MiB of memory, whatever their
-// size.
+// size. This is the one place that knows how samples are stored: files compressed by gzip or zstd are unpacked, and
+// rows of CSV, TSV, Parquet and Arrow become the JSON objects that a JSON Lines file of the same rows has.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "megatrain/base/units.h"
-#include "megatrain/io/file.h"
+#include "megatrain/dataset/file_kind.h"
+#include "megatrain/io/byte_source.h"
+#include "megatrain/tables/csv.h"
+#include "megatrain/tables/table_rows.h"
 
 namespace megatrain {
 
 struct SampleFile {
   std::string path;
-  bool json = false;   // lines or an array of samples; otherwise a document
-  bool lines = false;  // for text: one document per line
+  bool json = false;                // lines, an array or a table of samples; otherwise a document
+  bool lines = false;               // for text: one document per line
+  FileKind kind = FileKind::other;  // decides only whether it is a table, and of which kind
 };
 
 // Where reading continues: a value that can be saved and resumed from.
 struct ReadPlace {
-  enum class Phase : int32_t { start, lines, first_element, element, array_end, document };
+  enum class Phase : int32_t { start, lines, first_element, element, array_end, document, records, rows };
   int64_t file = 0;
-  int64_t offset = 0;
+  int64_t offset = 0;  // in the unpacked file; in the phase `rows` the number of rows that were read
   int64_t line = 1;
   Phase phase = Phase::start;
+  int64_t stored_bytes = 0;  // of the file as it is stored, read so far, roughly: for progress
 
   bool operator==(const ReadPlace&) const = default;
 };
@@ -32,8 +39,8 @@ struct ReadPlace {
 struct RawSample {
   int32_t file = 0;
   bool json = false;
-  int64_t line = 0;           // where it begins, counted from 1
-  int64_t offset = 0;         // in the file
+  int64_t line = 0;           // where it begins, counted from 1; in Parquet and Arrow files its row
+  int64_t offset = 0;         // in the unpacked file; -1: the text is not the file's own
   size_t begin = 0, end = 0;  // in the block
   std::string bad;            // what is wrong with it; such a sample has no text
 };
@@ -77,9 +84,15 @@ class SampleBlocks {
   void read_elements(SampleBlock& block);
   void read_array_end(SampleBlock& block);
   void read_document(SampleBlock& block);
+  void begin_csv();
+  void read_records(SampleBlock& block);
+  void add_record(SampleBlock& block, std::string_view record);
+  void begin_table();
+  void read_rows(SampleBlock& block);
   void skip_long_line(SampleBlock& block);
   void skip_long_element(SampleBlock& block);
   int64_t read_more(std::string& buffer, int64_t at, int64_t bytes) const;
+  bool ends_at(int64_t at) const { return source_->ends_at(at); }
   int64_t fair_bytes(const SampleBlock& block) const;
   int64_t more_bytes(size_t held) const;
   void add(SampleBlock& block, int64_t line, int64_t offset, size_t begin, size_t end) const;
@@ -88,8 +101,11 @@ class SampleBlocks {
   std::vector<SampleFile> files_;
   BlockLimits limits_;
   ReadPlace place_;
-  File file_;
-  int64_t file_bytes_ = -1;  // -1: none is open
+  std::unique_ptr<ByteSource> source_;  // the open file
+  // Of an open CSV or TSV file.
+  char separator_ = ',';
+  std::vector<std::string> columns_, cells_;
+  std::unique_ptr<TableRows> table_;  // the open Parquet or Arrow file
 };
 
 }  // namespace megatrain

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/dataset/keep_answer.h"
 #include "megatrain/dataset/sample_json.h"
 #include "megatrain/io/file.h"
 
@@ -108,10 +109,10 @@ EncodedBlock SampleEncoder::encode(const SampleBlock& block) const {
   for (const RawSample& raw : block.samples) {
     const size_t begin = out.entries.size();
     try {
-      const bool text = encode_one(block.good_text(raw), raw, out);
+      const int32_t kind = encode_one(block.good_text(raw), raw, out);
       if (out.entries.size() == begin) fail_input("the tokenizer makes no tokens from it");
       out.samples.push_back(
-          {.end = static_cast<int64_t>(out.entries.size()), .line = raw.line, .file = raw.file, .text = text ? 1 : 0});
+          {.end = static_cast<int64_t>(out.entries.size()), .line = raw.line, .file = raw.file, .kind = kind});
     } catch (const Error& error) {
       if (error.code() != ExitCode::bad_input) throw;
       out.entries.resize(begin);
@@ -123,7 +124,7 @@ EncodedBlock SampleEncoder::encode(const SampleBlock& block) const {
   return out;
 }
 
-bool SampleEncoder::encode_one(std::string_view text, const RawSample& raw, EncodedBlock& out) const {
+int32_t SampleEncoder::encode_one(std::string_view text, const RawSample& raw, EncodedBlock& out) const {
   std::vector<uint32_t>& entries = out.entries;
   if (!raw.json) {
     if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
@@ -131,15 +132,15 @@ bool SampleEncoder::encode_one(std::string_view text, const RawSample& raw, Enco
                              raw.offset + static_cast<int64_t>(nul)));
     }
     encode_document(text.find('\r') == std::string_view::npos ? text : with_line_feeds(text), entries);
-    return true;
+    return SampleStore::kDocument;
   }
   Sample sample = form_->read(parse_sample_json(text), model_.chat_template != nullptr);
   switch (sample.kind) {
-    case Sample::Kind::document: encode_document(sample.text, entries); return true;
-    case Sample::Kind::continuation: encode_continuation(sample, entries); return false;
-    case Sample::Kind::conversation: encode_conversation(std::move(sample), out); return false;
+    case Sample::Kind::document: encode_document(sample.text, entries); return SampleStore::kDocument;
+    case Sample::Kind::continuation: encode_continuation(sample, entries); return 0;
+    case Sample::Kind::conversation: return encode_conversation(std::move(sample), out);
   }
-  return false;
+  return 0;
 }
 
 void SampleEncoder::encode_document(std::string_view text, std::vector<uint32_t>& entries) const {
@@ -218,21 +219,46 @@ void SampleEncoder::check_tokens(const RenderedChat& chat, const Sample& sample)
   }
 }
 
-void SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) const {
-  std::vector<uint32_t>& entries = out.entries;
-  check_answers(sample);
-  RenderedChat chat;
-  ChatInputs inputs{.messages = std::move(sample.messages),
-                    .tools = std::move(sample.tools),
-                    .variables = options_.variables,
-                    .now = options_.date};
+RenderedChat SampleEncoder::render(const Json& messages, const Json& tools) const {
   try {
-    chat = model_.chat_template->render(inputs);
+    return model_.chat_template->render(
+        {.messages = messages, .tools = tools, .variables = options_.variables, .now = options_.date});
   } catch (const Error& error) {
     if (error.code() != ExitCode::bad_input) throw;
     fail_input(fmt::format("the chat template refuses the conversation: {}", without_period(error.what())));
   }
-  sample.messages = std::move(inputs.messages);
+}
+
+// Applies data.overlong: keep_answer to a conversation that is too long. One whose last question and answer are too
+// long stays as it is; whoever makes sequences leaves it out.
+int32_t SampleEncoder::shorten(Sample& sample, RenderedChat& chat, Encoding& encoding) const {
+  const auto fits = [&](const Json& messages) {
+    try {
+      const RenderedChat part = render(messages, sample.tools);
+      return std::ssize(model_.tokenizer.encode(part.text, false)) <= options_.keep_answer_within;
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::bad_input) throw;
+      return false;  // the template refuses this part
+    }
+  };
+  KeptAnswer kept = keep_answer(sample.messages, fits);
+  if (kept.messages.empty()) return 0;
+  sample.messages = std::move(kept.messages);
+  chat = render(sample.messages, sample.tools);
+  encoding = model_.tokenizer.encode_with_ranges(chat.text, false);
+  int32_t kind = 0;
+  if (kept.lost_turns) kind |= SampleStore::kLostTurns;
+  if (kept.shortened_system) kind |= SampleStore::kShortenedSystem;
+  return kind;
+}
+
+int32_t SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) const {
+  std::vector<uint32_t>& entries = out.entries;
+  check_answers(sample);
+  RenderedChat chat = render(sample.messages, sample.tools);
+  Encoding encoding = model_.tokenizer.encode_with_ranges(chat.text, false);
+  const bool too_long = options_.keep_answer_within > 0 && std::ssize(encoding.ids) > options_.keep_answer_within;
+  const int32_t kind = too_long ? shorten(sample, chat, encoding) : 0;
   check_tokens(chat, sample);
   check_written(chat, sample);
   std::vector<TrainedSpan>& spans = chat.trained;
@@ -247,15 +273,16 @@ void SampleEncoder::encode_conversation(Sample sample, EncodedBlock& out) const 
     });
   }
   const size_t begin = entries.size();
-  append(model_.tokenizer.encode_with_ranges(chat.text, false), spans, entries);
+  append(encoding, spans, entries);
   // The first token is never a label.
   for (size_t i = begin + 1; i < entries.size(); ++i) {
     if ((entries[i] & kTrainedBit) == 0) continue;
     out.notes.add({.endless = chat.ends ? 0 : 1,
                    .guessed = chat.sure || options_.train_on == TrainOn::all ? 0 : 1,
                    .unreasoned = leaves_out_reasoning(chat, sample.messages) ? 1 : 0});
-    return;
+    return kind;
   }
+  if (kind != 0) return kind;  // the messages that are left have the weight 0: left out where sequences are made
   fail_input(spans.empty() ? "the chat template writes no assistant text, so nothing is trained"
                            : "the conversation has no trainable token");
 }

@@ -39,11 +39,13 @@ class SampleEncoder {
   EncodedBlock encode(const SampleBlock& block) const;
 
  private:
-  // Append a sample's entries and return whether it is a document. Error(bad_input) if the sample is bad.
-  bool encode_one(std::string_view text, const RawSample& raw, EncodedBlock& out) const;
+  // Append a sample's entries and return its SampleStore::Kind. Error(bad_input) if the sample is bad.
+  int32_t encode_one(std::string_view text, const RawSample& raw, EncodedBlock& out) const;
   void encode_document(std::string_view text, std::vector<uint32_t>& entries) const;
   void encode_continuation(const Sample& sample, std::vector<uint32_t>& entries) const;
-  void encode_conversation(Sample sample, EncodedBlock& out) const;
+  int32_t encode_conversation(Sample sample, EncodedBlock& out) const;
+  RenderedChat render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools) const;
+  int32_t shorten(Sample& sample, RenderedChat& chat, Encoding& encoding) const;
   void check_answers(const Sample& sample) const;
   void check_written(const RenderedChat& chat, const Sample& sample) const;
   void check_tokens(const RenderedChat& chat, const Sample& sample) const;

@@ -1,5 +1,6 @@
 #include "megatrain/dataset/sample_json.h"
 
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -36,12 +37,28 @@ class SampleBuilder : public StrictJsonBuilder<Json> {
   }
 };
 
+// What is meant, where text is Python's or holds a number that JSON lacks; otherwise the parser's reason.
+std::string reason(const JsonFault& fault, std::string_view text) {
+  const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  size_t begin = std::min(fault.byte, text.size()), end = begin;
+  if (begin < text.size() && text[begin] == '\'')
+    return "JSON has double quotes, as Python's json.dumps writes them, and this is a single one";
+  while (begin > 0 && is_letter(text[begin - 1])) --begin;
+  while (end < text.size() && is_letter(text[end])) ++end;
+  const std::string_view word = text.substr(begin, end - begin);
+  if (word == "None" || word == "True" || word == "False")
+    return fmt::format("{} is Python; JSON has null, true and false", word);
+  if (word == "NaN" || word == "nan" || word == "Infinity" || word == "inf")
+    return fmt::format("JSON has no {}; write null or a number", word);
+  return short_reason(fault.detail);
+}
+
 std::string sentence(const JsonFault& fault, std::string_view text) {
   switch (fault.kind) {
     case JsonFault::Kind::malformed:
     case JsonFault::Kind::unusable:
       return fmt::format("not valid JSON at {}: {}; correct or remove it", place(text, fault.byte),
-                         short_reason(fault.detail));
+                         reason(fault, text));
     case JsonFault::Kind::nul_byte:
       return fmt::format("not valid JSON at {}: it contains a NUL byte; correct or remove it", place(text, fault.byte));
     case JsonFault::Kind::too_deep:

@@ -64,7 +64,12 @@ class SampleStore {
     int64_t end = 0;  // the sample's end in entries; it begins where the previous one ends
     int64_t line = 0;
     int32_t file = 0;
-    int32_t text = 0;  // 1: a document
+    int32_t kind = 0;  // a sum of the following
+  };
+  enum Kind : int32_t {
+    kDocument = 1,
+    kLostTurns = 2,        // a conversation that was shortened (dataset/keep_answer.h)
+    kShortenedSystem = 4,  // the same, of its system turn
   };
 
   // Opens a complete directory; `files` are the dataset's, in its order. DamagedStore if it differs from what was
@@ -81,7 +86,9 @@ class SampleStore {
   std::span<const uint32_t> entries(int64_t sample) const;
   SamplePlace place(int64_t sample) const;
   // Whether it is a document, which may be cut, unlike a conversation.
-  bool is_text(int64_t sample) const { return record(sample).text != 0; }
+  bool is_text(int64_t sample) const { return (record(sample).kind & kDocument) != 0; }
+  bool lost_turns(int64_t sample) const { return (record(sample).kind & kLostTurns) != 0; }
+  bool has_shortened_system(int64_t sample) const { return (record(sample).kind & kShortenedSystem) != 0; }
   // Error(io) if a file was truncated since it was opened. Call this after reading samples.
   void check_whole() const;
   [[noreturn]] void fail_damaged(const std::string& what) const;

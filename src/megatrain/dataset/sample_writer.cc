@@ -29,7 +29,7 @@ std::string checksum_of(const nlohmann::json& numbers) {
 }
 
 bool is_journal_line(nlohmann::json line) {
-  if (!line.is_array() || line.size() != 13 || !line.back().is_string()) return false;
+  if (!line.is_array() || line.size() != 14 || !line.back().is_string()) return false;
   const std::string checksum = line.back().get<std::string>();
   line.erase(line.size() - 1);
   return checksum_of(line) == checksum;
@@ -75,7 +75,11 @@ void SampleWriter::read_journal() {
     const nlohmann::json line = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin),
                                                       text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
     if (!is_journal_line(line)) break;
-    state_ = {.place = {.file = line[0], .offset = line[1], .line = line[2], .phase = line[3].get<ReadPlace::Phase>()},
+    state_ = {.place = {.file = line[0],
+                        .offset = line[1],
+                        .line = line[2],
+                        .phase = line[3].get<ReadPlace::Phase>(),
+                        .stored_bytes = line[12]},
               .samples = line[4],
               .tokens = line[5],
               .trained_tokens = line[6],
@@ -157,7 +161,8 @@ void SampleWriter::save() {
                          state_.bad_bytes,
                          state_.notes.endless,
                          state_.notes.guessed,
-                         state_.notes.unreasoned};
+                         state_.notes.unreasoned,
+                         place.stored_bytes};
   line.push_back(checksum_of(line));
   const std::string text = json_text(line) + '\n';
   journal_.write_at(journal_bytes_, text.data(), static_cast<int64_t>(text.size()));

@@ -9,6 +9,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/base/shell_word.h"
 #include "megatrain/dataset/preferences.h"
 #include "megatrain/dataset/sample_json.h"
 #include "megatrain/io/file.h"
@@ -78,6 +79,23 @@ class UnusedColumns {
   std::vector<std::pair<std::string, std::string>> places_;
 };
 
+// What to change in a sample that has messages in a way that no form has; empty if it has none.
+std::string meant_messages(const Json& object, const std::string& dataset) {
+  if (!object.is_object()) return "";
+  for (const char* key : {"messages", "conversations"}) {
+    if (object.contains(key) && !object[key].is_array())
+      return fmt::format(
+          "{} is {}; expected a list of messages, such as [{{\"role\": \"user\", \"content\": \"…\"}}, …].", key,
+          kind_of(object[key]));
+  }
+  const bool message = object.contains("role") && object.contains("content");
+  if (!message && !(object.contains("from") && object.contains("value"))) return "";
+  return fmt::format(
+      "a list of messages stands alone; expected an object that holds it as {0}: jq -c '{{{0}: .}}' {1} > "
+      "better.jsonl.",
+      message ? "messages" : "conversations", shell_word(dataset));
+}
+
 }  // namespace
 
 std::optional<SampleForm> settle_form(const Dataset& dataset, std::vector<SampleFile> files, const BlockLimits& limits,
@@ -88,9 +106,10 @@ std::optional<SampleForm> settle_form(const Dataset& dataset, std::vector<Sample
   SampleBlock block;
   std::optional<SampleForm> form;
   UnusedColumns unused(model, options);
-  std::string first;  // description of the first sample
-  std::string other;  // message about a preference sample of unknown form
-  int64_t bytes = 0;  // examined for columns
+  std::string first;      // description of the first sample
+  std::string other;      // message about a sample whose form is meant, but cannot be read
+  std::string malformed;  // message about the first line that is no JSON
+  int64_t bytes = 0;      // examined for columns
   for (int64_t seen = 0; seen < kSamples && bytes < kBytes && other.empty() && blocks.next(block);) {
     for (const RawSample& raw : block.samples) {
       if (++seen > kSamples || bytes >= kBytes) break;
@@ -105,18 +124,23 @@ std::optional<SampleForm> settle_form(const Dataset& dataset, std::vector<Sample
           other = where + ": " + what + ".";
           break;
         } else if (first.empty()) {
+          if (const std::string meant = meant_messages(object, dataset.name); !meant.empty()) {
+            other = where + ": " + meant;
+            break;
+          }
           first = object.is_object() ? fmt::format("{} has the keys {}", where, keys_of(object))
                                      : fmt::format("{} is {}", where, kind_of(object));
         }
       } catch (const Error& error) {
         if (error.code() != ExitCode::bad_input) throw;
-        if (first.empty()) first = fmt::format("{}: {}", where, error.what());
+        if (malformed.empty()) malformed = fmt::format("{}: {}.", where, error.what());
       }
     }
   }
   if (!other.empty()) fail_input(other);
   unused.warn(dataset);
   if (form) return form;
+  if (first.empty() && !malformed.empty()) fail_input(malformed);
   if (first.empty()) return SampleForm::settle(DatasetForm::text, {}, Json::object());
   fail_input(
       fmt::format("cannot detect the format of {}: {}; expected {}. For other columns, name them, as in data.train: "

@@ -10,6 +10,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/dataset/shards.h"
 #include "megatrain/dataset/some_of.h"
+#include "megatrain/io/file.h"
 
 namespace megatrain {
 namespace {
@@ -112,6 +113,20 @@ std::string candidates(const std::vector<Split>& splits, std::span<const SplitWo
   return files.empty() ? "" : "; in no split: " + some_of(files);
 }
 
+// The split whose name is one of the words; null if there is none.
+const Split* split_of(const std::vector<Split>& splits, const SplitWords& one) {
+  const auto found = std::find_if(splits.begin(), splits.end(), [&](const Split& split) {
+    return std::find(one.words.begin(), one.words.end(), lower_case(split.name)) != one.words.end();
+  });
+  return found == splits.end() ? nullptr : &*found;
+}
+
+void add_missing(const std::vector<std::string>& from, std::vector<std::string>& files) {
+  for (const std::string& file : from) {
+    if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
+  }
+}
+
 }  // namespace
 
 std::vector<Split> splits_of(const std::string& folder, const std::vector<std::string>& files) {
@@ -125,26 +140,44 @@ std::vector<Split> splits_of(const std::string& folder, const std::vector<std::s
   return splits;
 }
 
-void keep_split(const std::string& folder, DatasetUse use, Dataset& dataset) {
-  const std::vector<Split> splits = splits_of(folder, dataset.files);
-  if (splits.empty()) return;
-  const std::span<const SplitWords> all(kSplits);
-  const auto wanted = use == DatasetUse::train ? all.first(1) : all.last(2);
-  for (const SplitWords& one : wanted) {
-    const auto found =
-        std::find_if(splits.begin(), splits.end(), [&](const Split& split) { return split.name == one.split; });
-    if (found == splits.end()) continue;
-    dataset.split = found->name;
+bool has_held_out(const FolderSplits& all) {
+  const std::span<const SplitWords> held_out = std::span(kSplits).last(2);
+  return std::any_of(held_out.begin(), held_out.end(),
+                     [&](const SplitWords& words) { return split_of(all.splits, words) != nullptr; });
+}
+
+void keep_split(const std::string& folder, DatasetUse use, const std::string& asked, const FolderSplits& all,
+                Dataset& dataset) {
+  const std::vector<Split>& splits = all.splits;
+  if (!all.whole.empty()) dataset.files = all.whole;
+  if (splits.empty() && asked.empty()) return;
+  const auto keep = [&](const Split& split) {
+    dataset.split = split.name;
+    dataset.split_by = all.by;
+    for (const Split& other : splits) add_missing(other.files, dataset.files);
     std::copy_if(
         dataset.files.begin(), dataset.files.end(), std::back_inserter(dataset.left_out),
-        [&](const std::string& file) { return std::count(found->files.begin(), found->files.end(), file) == 0; });
-    dataset.files = found->files;
-    return;
+        [&](const std::string& file) { return std::count(split.files.begin(), split.files.end(), file) == 0; });
+    dataset.files = split.files;
+  };
+  if (!asked.empty()) {
+    const auto found =
+        std::find_if(splits.begin(), splits.end(), [&](const Split& split) { return split.name == asked; });
+    if (found != splits.end()) return keep(*found);
+    fail_input(fmt::format("{} has no split {}: its {} say {}; give the name of one of them, or the paths of files.",
+                           folder, printable(asked), all.by, splits.empty() ? "none" : shown(splits)));
+  }
+  const std::span<const SplitWords> known(kSplits);
+  const auto wanted = use == DatasetUse::train ? known.first(1) : known.last(2);
+  for (const SplitWords& one : wanted) {
+    if (const Split* const found = split_of(splits, one)) return keep(*found);
   }
   fail_input(fmt::format(
-      "the folder {} has no {} split: its file names say {}{}; give the paths of the files or folders to {}.", folder,
-      use == DatasetUse::train ? "train" : "validation or test", shown(splits), candidates(splits, wanted, dataset),
-      use == DatasetUse::train ? "train on" : "evaluate on"));
+      "the folder {} has no {} split: its {} say {}{}; give the paths of the files or folders to {}, or the name of a "
+      "split: {}: [{{path: {}, split: {}}}].",
+      folder, use == DatasetUse::train ? "train" : "validation or test", all.by, shown(splits),
+      candidates(splits, wanted, dataset), use == DatasetUse::train ? "train on" : "evaluate on",
+      use == DatasetUse::train ? "data.train" : "data.eval", dataset.name, splits.front().name));
 }
 
 }  // namespace megatrain

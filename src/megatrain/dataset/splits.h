@@ -20,8 +20,21 @@ struct Split {
 // trained on.
 std::vector<Split> splits_of(const std::string& folder, const std::vector<std::string>& files);
 
-// Keeps in `dataset.files` the split that `use` asks for: train, or validation and otherwise test. The others go to
-// `dataset.left_out`. Changes nothing if no name mentions a split. Error(bad_input) if the split is missing.
-void keep_split(const std::string& folder, DatasetUse use, Dataset& dataset);
+// All splits of a folder.
+struct FolderSplits {
+  std::vector<Split> splits;
+  std::string by;                  // what says so, for messages: "file names"
+  std::vector<std::string> whole;  // the files of a folder that describes itself and has no splits
+};
+
+// Whether there is a validation or test split.
+bool has_held_out(const FolderSplits& splits);
+
+// Sets `dataset.files` to the split of the name `asked` or, if that is empty, the one that `use` asks for: train, or
+// validation and otherwise test. Files of `dataset` that are in other splits go to `dataset.left_out`. Without
+// splits they are those of `all.whole` or, if that is empty, stay as they are. Error(bad_input) if the split is
+// missing.
+void keep_split(const std::string& folder, DatasetUse use, const std::string& asked, const FolderSplits& all,
+                Dataset& dataset);
 
 }  // namespace megatrain

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -34,6 +35,7 @@ constexpr int kIdentity = 3;
 constexpr int kFormat = 5;
 constexpr auto kLockPoll = std::chrono::milliseconds(100);
 constexpr double kProgressSeconds = 0.2;
+constexpr int64_t kUnpackedPerByte = 4;  // of a compressed file; a guess
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
@@ -42,6 +44,7 @@ struct Input {
   std::vector<SampleFile> files;
   std::vector<ContentHash> contents;
   std::vector<int64_t> begins;  // bytes of all files before each one, then of all
+  int64_t unpacked_bytes = 0;   // an estimate for all files
 };
 
 std::optional<Input> examine(const Dataset& dataset, const TokenizeOptions& options) {
@@ -59,11 +62,14 @@ std::optional<Input> examine(const Dataset& dataset, const TokenizeOptions& opti
   for (const std::string& path : dataset.files) {
     auto content = content_hash(path, memory, options.stop);
     if (!content) return std::nullopt;
-    const bool json = is_json_name(path) || (dataset.form != DatasetForm::detect && dataset.form != DatasetForm::text);
+    const FileKind kind = kind_of_file(path);
+    const bool json = holds_rows(kind) || (dataset.form != DatasetForm::detect && dataset.form != DatasetForm::text);
     if (!json && dataset.form == DatasetForm::detect) check_is_text(path);
-    input.files.push_back({.path = path, .json = json, .lines = !json && dataset.text_lines});
+    input.files.push_back({.path = path, .json = json, .lines = !json && dataset.text_lines, .kind = kind});
     input.begins.push_back(bytes);
     bytes += content->stamp.bytes;
+    const bool packed = is_packed_name(path) || kind == FileKind::parquet || kind == FileKind::arrow;
+    input.unpacked_bytes += content->stamp.bytes * (packed ? kUnpackedPerByte : 1);
     input.contents.push_back(std::move(*content));
   }
   input.begins.push_back(bytes);
@@ -88,6 +94,8 @@ Json identity_of(const Dataset& dataset, const Input& input, const std::optional
   for (size_t i = 0; i < input.files.size(); ++i) {
     files.push_back({input.contents[i].hash, input.contents[i].stamp.bytes, input.files[i].json});
     if (input.files[i].lines) files.back().push_back("lines");
+    const FileKind kind = input.files[i].kind;
+    if (holds_rows(kind) && kind != FileKind::json) files.back().push_back(word_of(kind));
   }
   const std::tm& date = options.date;
   Json key = {{"format", kIdentity},
@@ -100,6 +108,7 @@ Json identity_of(const Dataset& dataset, const Input& input, const std::optional
               {"train_on", static_cast<int>(options.train_on)},
               {"variables", options.variables},
               {"date", {date.tm_year, date.tm_mon, date.tm_mday, date.tm_hour, date.tm_min, date.tm_sec}}};
+  if (options.keep_answer_within > 0) key["keep_answer"] = options.keep_answer_within;
   if (form && !form->found_columns().empty()) key["found"] = form->found_columns();
   return key;
 }
@@ -264,7 +273,7 @@ bool run(const Dataset& dataset, const Input& input, const std::optional<SampleF
       saved = Clock::now();
     }
     if (options.progress && seconds_since(told) >= kProgressSeconds) {
-      const double done = static_cast<double>(input.begins[static_cast<size_t>(after.file)] + after.offset);
+      const double done = static_cast<double>(input.begins[static_cast<size_t>(after.file)] + after.stored_bytes);
       options.progress(done / static_cast<double>(input.begins.back()), writer.tokens());
       told = Clock::now();
     }
@@ -356,8 +365,9 @@ std::optional<SampleStore> tokenize(const Dataset& dataset, const TextCoder& mod
     SampleWriter writer(partial);
     if (options.begins) {
       const int64_t all = input->begins.back();
-      const int64_t done = input->begins[static_cast<size_t>(writer.place().file)] + writer.place().offset;
-      options.begins(all - done, static_cast<double>(done) / static_cast<double>(std::max<int64_t>(all, 1)),
+      const int64_t done = input->begins[static_cast<size_t>(writer.place().file)] + writer.place().stored_bytes;
+      const double fraction = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(all, 1));
+      options.begins(std::llround(static_cast<double>(input->unpacked_bytes) * (1 - fraction)), fraction,
                      writer.tokens());
     }
     const auto keep_saved = [&] {

@@ -53,7 +53,8 @@ struct TokenizeOptions {
   // How many bad samples may be left out. One more is Error(bad_input), which names the first.
   int64_t skip_bad = 0;
   TrainOn train_on = TrainOn::assistant;
-  nlohmann::ordered_json variables;                               // null, or an object with more template variables
+  int64_t keep_answer_within = 0;    // tokens to which longer conversations are shortened (keep_answer.h); 0: they stay
+  nlohmann::ordered_json variables;  // null, or an object with more template variables
   std::tm date = default_template_date();                         // for templates that print it
   std::function<void(double fraction, int64_t tokens)> progress;  // called now and then, on the calling thread
   // Called before anything is written, with the bytes that are not in the cache yet and the progress of an earlier

@@ -25,7 +25,8 @@ constexpr RenamedKey kAxolotlRenamed[] = {
 };
 
 constexpr const char* kAttention = "attention is always the fused kernel, exact";
-constexpr const char* kTrackers = "metrics.jsonl and TensorBoard files are always written";
+constexpr const char* kTrackers =
+    "metrics.jsonl and TensorBoard files are always written; wandb, mlflow and trackio follow the run";
 constexpr const char* kUnread = "Axolotl does not read it either";
 constexpr const char* kPacks = "sequences are packed from all samples, best fit first";
 constexpr const char* kPads = "sequences are padded to seq_len, and padding is not trained";
@@ -293,6 +294,9 @@ const ForeignTrainer& axolotl() {
                      {"adam_epsilon2", "the optimizer CAME"},
                      {"lr_div_factor", "one_cycle"}},
       .ruled = {"datasets",
+                "report_to",
+                "run_name",
+                "project",
                 "test_datasets",
                 "pretraining_dataset",
                 "sample_packing",
@@ -358,7 +362,7 @@ const ForeignTrainer& axolotl() {
                 "tokenizer_use_mistral_common",
                 "dp_shard_size",
                 "dp_replicate_size"},
-      .lists = {"plugins", "unfrozen_parameters", "lora_target_modules", "lora_target_parameters",
+      .lists = {"report_to", "plugins", "unfrozen_parameters", "lora_target_modules", "lora_target_parameters",
                 "lora_modules_to_save", "peft_layers_to_transform"},
       .nested = {"datasets", "test_datasets", "pretraining_dataset", "lr_scheduler_kwargs", "special_tokens",
                  "model_config", "overrides_of_model_config", "peft_trainable_token_indices"},

@@ -1,6 +1,8 @@
 #include "megatrain/foreign/axolotl_rules.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,6 +14,7 @@
 #include "megatrain/foreign/deepspeed.h"
 #include "megatrain/foreign/hf_trainer.h"
 #include "megatrain/foreign/sentences.h"
+#include "megatrain/foreign/trackers.h"
 
 namespace megatrain {
 namespace {
@@ -273,6 +276,38 @@ void axolotl_evaluations(ForeignReader& r) {
     r.idle("load_best_model_at_end", "the last model is RUN/model");
 }
 
+// Axolotl's names of chat templates that are built in here.
+constexpr std::pair<const char*, const char*> kAxolotlBuiltins[] = {
+    {"alpaca", "alpaca-plain"},
+    {"chatml", "chatml"},
+    {"deepseek_v2", "deepseek-v2"},
+    {"deepseek_v3", "deepseek-v3"},
+    {"gemma", "gemma"},
+    {"gemma3", "gemma"},
+    {"llama3", "llama3"},
+    {"phi_3", "phi-3"},
+    {"phi_35", "phi"},
+    {"qwen_25", "qwen"},
+    {"qwen3", "qwen3"},
+};
+
+void named_template(ForeignReader& r, bool inlined) {
+  const std::string named = r.text("chat_template", "tokenizer_default");
+  if (inlined || named == "tokenizer_default")
+    return r.idle("chat_template", "chat_template_jinja, or the model's own chat template, is used");
+  if (r.own("data.template")) return r.idle("chat_template", "data.template is given");
+  if (!has_conversations(r)) return r.idle("chat_template", "no dataset has conversations");
+  const auto* const known = std::find_if(std::begin(kAxolotlBuiltins), std::end(kAxolotlBuiltins),
+                                         [&](const auto& one) { return one.first == named; });
+  if (known != std::end(kAxolotlBuiltins)) {
+    r.add("chat_template", nullptr, "data.template", known->second,
+          "if the model's own chat template renders the same, that one is used");
+    return;
+  }
+  r.differs("chat_template", kOwnTemplate,
+            fmt::format("chat_template {} is not built in: the model's own chat template is used", named));
+}
+
 void tokenizer(ForeignReader& r) {
   if (const Foreign* given = r.find("special_tokens")) {
     if (given->entries.empty() && is_on(*given))
@@ -306,10 +341,7 @@ void tokenizer(ForeignReader& r) {
     r.add("chat_template_jinja", "", "data.template", inlined->text);
   else
     r.idle("chat_template_jinja", "the model's own chat template is used");
-  const std::string named = r.text("chat_template", "tokenizer_default");
-  r.idle("chat_template", inlined || named == "tokenizer_default"
-                              ? "chat_template_jinja, or the model's own chat template, is used"
-                              : kOwnTemplate);
+  named_template(r, inlined != nullptr);
 }
 
 // Plugins of kernels and of several GPUs have no effect here; others are methods that megatrain does not have.
@@ -419,7 +451,7 @@ void axolotl_rules(ForeignReader& r) {
   for (void (*each)(ForeignReader&) :
        {datasets, axolotl_packing, axolotl_masks, axolotl_batch, axolotl_length, schedule, axolotl_warmup,
         axolotl_precision, hf_fp8, axolotl_adapter, axolotl_trained, axolotl_saves, axolotl_evaluations, tokenizer,
-        plugins, axolotl_resume, warnings})
+        plugins, axolotl_resume, axolotl_trackers, warnings})
     r.attempt([&] { each(r); });
   for (const char* name : {"model_config", "overrides_of_model_config"}) r.attempt([&] { model_overrides(r, name); });
   r.attempt([&] { hf_replicas(r, {"dp_shard_size", "dp_replicate_size", "expert_parallel_size", "ray_num_workers"}); });

@@ -39,7 +39,6 @@ constexpr RenamedKey kLlamaFactoryRenamed[] = {
 constexpr const char* kNoTower = "models of text are trained, which have nothing that sees";
 
 constexpr ForeignIdle kLlamaFactoryIdle[] = {
-    {"template", nullptr, kOwnTemplate},
     {"disable_gradient_checkpointing", nullptr, kPlan},
     {"use_reentrant_gc", nullptr, kPlan},
     {"use_unsloth_gc", nullptr, kPlan},
@@ -80,7 +79,6 @@ constexpr ForeignIdle kLlamaFactoryIdle[] = {
     {"ignore_pad_token_for_loss", "true", "padding is never trained"},
     {"default_system", "null", kTemplate},
     {"tool_format", "null", kTemplate},
-    {"enable_thinking", "null true", kTemplate},
     {"preserve_thinking", "false", kTemplate},
     {"freeze_vision_tower", "true null", kNoTower},
     {"freeze_multi_modal_projector", "true null", kNoTower},
@@ -229,6 +227,8 @@ const ForeignTrainer& llamafactory() {
                    "trained"}},
       .parameters = parameters(),
       .ruled = {"stage",
+                "template",
+                "enable_thinking",
                 "dataset_dir",
                 "finetuning_type",
                 "lora_rank",
@@ -272,8 +272,11 @@ const ForeignTrainer& llamafactory() {
                 "evaluation_strategy",
                 "eval_steps",
                 "logging_steps",
-                "resume_from_checkpoint"},
-      .lists = {"dataset", "eval_dataset", "lora_target", "additional_target", "adapter_name_or_path"},
+                "resume_from_checkpoint",
+                "report_to",
+                "run_name",
+                "project"},
+      .lists = {"dataset", "eval_dataset", "lora_target", "additional_target", "adapter_name_or_path", "report_to"},
       .nested = {"lr_scheduler_kwargs"},
       .refuse = refuse_more,
       .rules = llamafactory_rules};

@@ -13,6 +13,7 @@
 #include "megatrain/foreign/hf_trainer.h"
 #include "megatrain/foreign/llamafactory_templates.h"
 #include "megatrain/foreign/sentences.h"
+#include "megatrain/foreign/trackers.h"
 
 namespace megatrain {
 namespace {
@@ -244,9 +245,10 @@ void llamafactory_rules(ForeignReader& r) {
   r.attempt([&] { hf_optimizer(r, "optim_type"); });
   r.attempt([&] { hf_schedule(r, "lr_scheduler_type", "linear", "5e-5"); });
   r.attempt([&] { hf_resume(r); });
+  r.attempt([&] { hf_trackers(r); });
   r.attempt([&] { hf_replicas(r, {"ray_num_workers"}); });
   check_deepspeed(r, "per_device_train_batch_size", 8);
-  r.attempt([&] { check_factory_template(r); });
+  r.attempt([&] { factory_template(r); });
   if (!r.theirs()) return;
   hf_seed(r);
   r.rule("(steps and warmup)", "conventions", "transformers");

@@ -8,6 +8,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/foreign/hf_trainer.h"
+#include "megatrain/foreign/llamafactory_templates.h"
 #include "megatrain/foreign/methods.h"
 #include "megatrain/foreign/sentences.h"
 #include "megatrain/foreign/trainers.h"
@@ -34,7 +35,6 @@ constexpr ForeignIdle kV1Idle[] = {
     {"init_config", nullptr, kPlan},
     {"flash_attn", nullptr, "attention is always the fused kernel"},
     {"trust_remote_code", nullptr, "no code of a model is ever run"},
-    {"template", nullptr, kOwnTemplate},
     {"custom_chat_template", "null", "data.template names a file with another chat template"},
     {"enable_activation_checkpointing", nullptr, kPlan},
     {"batching_workers", nullptr, kTokenising},
@@ -203,6 +203,7 @@ void rules(ForeignReader& r) {
   });
   r.idle("quant_config", "the base is not quantised: it stays in the format of precision, frozen and streamed");
   v1_gpus(r);
+  r.attempt([&] { factory_template(r); });
   r.attempt([&] {
     if (const Foreign* optim = r.find("optim_config"))
       fail_config(fmt::format("{}: optim_config is '{}', expected none: AdamW, with the settings of the section optim",
@@ -239,7 +240,7 @@ const ForeignTrainer& llamafactory_v1() {
                      {"ld_alpha", "preferences"}},
       .ruled = {"micro_batch_size", "global_batch_size", "batching_strategy", "max_steps", "num_train_epochs",
                 "save_steps", "save_epochs", "resume_from_checkpoint", "bf16", "peft_config", "quant_config",
-                "dist_config", "optim_config"},
+                "dist_config", "optim_config", "template"},
       .lists = {},
       .nested = {"peft_config", "quant_config", "dist_config", "optim_config"},
       .refuse = refuse_plugins,

@@ -28,8 +28,8 @@ class StopText {
 
 class AnswerText {
  public:
-  AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stops)
-      : decoder_(tokenizer, true), stop_(std::move(stops)) {}
+  AnswerText(const Tokenizer& tokenizer, std::vector<std::string> stops, bool skip_special_tokens = true)
+      : decoder_(tokenizer, skip_special_tokens), stop_(std::move(stops)) {}
 
   std::string add(int32_t id) { return keep(stop_.add(decoder_.add(id))); }
   std::string finish() { return keep(stop_.add(decoder_.finish()) + stop_.finish()); }

@@ -8,6 +8,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
+#include "megatrain/model/layers/mixers/attention.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/stored_tensors.h"
 
@@ -79,7 +80,9 @@ CachedForward::Shape::Shape(const Model& built, const std::vector<Variant>& vari
   const int64_t last = std::ssize(layouts) - 1;
   const int64_t element = dtype_bytes(dtype), hidden_bytes = model.hidden * element;
   int64_t block_bytes = 0, width = model.hidden, halves = 1;
-  workspace_bytes = built.head.decode_workspace_bytes(options.max_batch);
+  logit_rows = options.max_batch;
+  logit_rows = std::max(logit_rows, std::min(tokens, options.logits_bytes / (model.vocab * 4)));
+  workspace_bytes = built.head.decode_workspace_bytes(logit_rows);
   cache_bytes = row_bytes = 0;
   for (const Model::NumberedPhase& p : built.phases()) {
     cache_at.push_back(cache_bytes);
@@ -104,7 +107,7 @@ CachedForward::Shape::Shape(const Model& built, const std::vector<Variant>& vari
   for (const Variant& variant : variants) {
     adapter_bytes += variant.bytes;
     token_row_bytes += CachedForward::token_row_bytes(variant.model);
-    workspace_bytes = std::max(workspace_bytes, variant.model.head.decode_workspace_bytes(options.max_batch));
+    workspace_bytes = std::max(workspace_bytes, variant.model.head.decode_workspace_bytes(logit_rows));
     for (const Model::NumberedPhase& p : variant.phases)
       if (p.phase->decodes()) workspace_bytes = std::max(workspace_bytes, p.phase->decode_workspace_bytes(tokens));
   }
@@ -122,10 +125,11 @@ CachedForward::Shape::Shape(const Model& built, const std::vector<Variant>& vari
 
   table_bytes = built.table_bytes();
   x_bytes = halves * rounded(tokens * width * element);
-  logits_bytes = options.max_batch * model.vocab * 4;
+  logits_bytes = logit_rows * model.vocab * 4;
   input_bytes = tokens * kInputArrays * 4;
   ops = {.dtype = dtype,
-         .attention = {.tokens = tokens, .heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim},
+         .tokens = tokens,
+         .attention = attention_shapes(model, tokens),
          .hidden = model.hidden,
          .ff = model.ff,
          .generating = true};
@@ -321,15 +325,19 @@ int64_t CachedForward::stage(const std::vector<Feed>& feeds, const TrainedRows& 
       for (const Shape::Table& table : shape_.tables)
         stage_rows(records_[static_cast<size_t>(table.record)], host_rows_.data() + table.at, tokens, id);
     }
-    if (feed.logits) rows[(*wanted)++] = static_cast<int32_t>(tokens - 1);
+    if (!feed.logits) continue;
+    ensure(!feed.every || options_.logits_bytes > 0, "logits of every token were announced");
+    for (int64_t i = feed.every ? count : 1; i > 0; --i) rows[(*wanted)++] = static_cast<int32_t>(tokens - i);
   }
   return tokens;
 }
 
-// The weight ranges of a pass, marked if their phase fetches only what its tokens select.
-std::vector<DeviceWeights::Turn> CachedForward::turns(int64_t tokens, bool with_head) const {
-  std::vector<DeviceWeights::Turn> list(with_head ? shape_.ranges.size() : shape_.layer_ranges);
+// The weight ranges of a pass, marked if their phase fetches only what its tokens select. The head runs `heads` times.
+std::vector<DeviceWeights::Turn> CachedForward::turns(int64_t tokens, int64_t heads) const {
+  std::vector<DeviceWeights::Turn> list(shape_.layer_ranges);
   for (size_t range = 0; range < list.size(); ++range) list[range].range = range;
+  for (; heads > 0; --heads)
+    for (size_t range = shape_.layer_ranges; range < shape_.ranges.size(); ++range) list.push_back({.range = range});
   size_t range = 0;
   for (const Model::NumberedPhase& p : phases_) {
     for (int64_t i = 0; p.phase->decodes() && i < std::ssize(p.whole); ++i, ++range)
@@ -411,12 +419,41 @@ View CachedForward::run_layers(const NewTokens& fresh, const TrainedRows& traine
   return x;
 }
 
-std::span<const float> CachedForward::run(const std::vector<Feed>& feeds, size_t adapter) {
+// The logits (rows, V) of rows index[0..rows) of x, on the host.
+std::span<const float> CachedForward::run_head(View x, const int32_t* index, int64_t rows, const TrainedRows& trained) {
+  Stream& stream = *compute_;
+  const View logits = matrix(logits_.data(), DType::f32, rows, model_.config.vocab);
+  model_.head.decode_norm(ops_, stream,
+                          {.norm = norm_.data(), .x = x, .index = index, .rows = rows, .workspace = workspace_.data()});
+  for (size_t piece = 0; piece + 1 < shape_.table_begin.size(); ++piece) {
+    const size_t range = shape_.layer_ranges + piece;
+    model_.head.decode_logits(ops_, stream,
+                              {.table = weights_.take(stream, range),
+                               .begin = shape_.table_begin[piece],
+                               .count = shape_.table_begin[piece + 1] - shape_.table_begin[piece],
+                               .rows = rows,
+                               .logits = logits,
+                               .workspace = workspace_.data()});
+    weights_.done(stream, range);
+  }
+  if (trained.head->token_rows().any())
+    trained.head->decode_token_rows(ops_, stream,
+                                    {.weights = trained.weights,
+                                     .ids = trained.head_ids,
+                                     .rows = rows,
+                                     .logits = logits,
+                                     .workspace = workspace_.data()});
+  stream.copy(host_logits_.data(), logits.data, static_cast<size_t>(logits.bytes()));
+  stream.synchronize();
+  return {reinterpret_cast<const float*>(host_logits_.data()), static_cast<size_t>(rows * model_.config.vocab)};
+}
+
+void CachedForward::run(const std::vector<Feed>& feeds, size_t adapter, const OnLogits& on_logits) {
   int64_t wanted = 0;
   const TrainedRows& trained = trained_rows_.at(adapter);
   const int64_t tokens = stage(feeds, trained, &wanted);
   ensure(tokens > 0, "a pass has new tokens");
-  weights_.begin_pass(turns(tokens, wanted > 0));
+  weights_.begin_pass(turns(tokens, ceil_div(wanted, shape_.logit_rows)));
 
   Stream& stream = *compute_;
   stream.copy(inputs_.data(), host_inputs_.data(), static_cast<size_t>(shape_.input_bytes));
@@ -426,37 +463,21 @@ std::span<const float> CachedForward::run(const std::vector<Feed>& feeds, size_t
                              .positions = inputs + shape_.tokens,
                              .angles = inputs + 4 * shape_.tokens},
                             trained, adapter > 0 ? &variants_.at(adapter - 1) : nullptr);
-  if (wanted > 0) {
-    const View logits = matrix(logits_.data(), DType::f32, wanted, model_.config.vocab);
-    model_.head.decode_norm(ops_, stream,
-                            {.norm = norm_.data(),
-                             .x = x,
-                             .index = inputs + 3 * shape_.tokens,
-                             .rows = wanted,
-                             .workspace = workspace_.data()});
-    for (size_t piece = 0; piece + 1 < shape_.table_begin.size(); ++piece) {
-      const size_t range = shape_.layer_ranges + piece;
-      model_.head.decode_logits(ops_, stream,
-                                {.table = weights_.take(stream, range),
-                                 .begin = shape_.table_begin[piece],
-                                 .count = shape_.table_begin[piece + 1] - shape_.table_begin[piece],
-                                 .rows = wanted,
-                                 .logits = logits,
-                                 .workspace = workspace_.data()});
-      weights_.done(stream, range);
-    }
-    if (trained.head->token_rows().any())
-      trained.head->decode_token_rows(ops_, stream,
-                                      {.weights = trained.weights,
-                                       .ids = trained.head_ids,
-                                       .rows = wanted,
-                                       .logits = logits,
-                                       .workspace = workspace_.data()});
-    stream.copy(host_logits_.data(), logits.data, static_cast<size_t>(logits.bytes()));
+  for (int64_t first = 0; first < wanted; first += shape_.logit_rows) {
+    const int64_t rows = std::min(shape_.logit_rows, wanted - first);
+    on_logits(first, run_head(x, inputs + 3 * shape_.tokens + first, rows, trained));
   }
   stream.synchronize();
   weights_.copies().check();
-  return {reinterpret_cast<const float*>(host_logits_.data()), static_cast<size_t>(wanted * model_.config.vocab)};
+}
+
+std::span<const float> CachedForward::run(const std::vector<Feed>& feeds, size_t adapter) {
+  std::span<const float> all;
+  run(feeds, adapter, [&](int64_t first, std::span<const float> logits) {
+    ensure(first == 0, "the logits of a pass come at once");
+    all = logits;
+  });
+  return all;
 }
 
 }  // namespace megatrain

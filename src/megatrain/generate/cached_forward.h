@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -34,6 +35,9 @@ struct GeneratorOptions {
   AdapterRules adapter = {};  // the records have these adapters
   // With these the records have none. They stay on the device; pass by pass one of them is used, or none.
   std::vector<ChoosableAdapter> choices = {};
+  // Feeds may want the logits of every token. These come in chunks of so many bytes (more if that is less than one row
+  // for each sequence). 0: feeds want at most those of their last token.
+  int64_t logits_bytes = 0;
 };
 
 // What generating needs at most, when it is not known where the weights will be.
@@ -68,10 +72,15 @@ class CachedForward {
     std::span<const int32_t> ids;
     bool logits;         // whether the last token's logits are wanted
     int64_t length = 0;  // total tokens of the sequence, including those still to be fed; 0: none are
+    bool every = false;  // `logits` means those of every token; needs options().logits_bytes
   };
   // At most one feed per sequence and pass_tokens() tokens in total. Returns (feeds that want logits, V), valid until
   // the next call. `adapter`: 0 for none, otherwise options().choices[adapter - 1].
   std::span<const float> run(const std::vector<Feed>& feeds, size_t adapter = 0);
+  // The same for any number of rows: called with (rows, V), the first of which is the pass's row `first`. Rows are the
+  // tokens whose logits are wanted, in the order of the feeds.
+  using OnLogits = std::function<void(int64_t first, std::span<const float> logits)>;
+  void run(const std::vector<Feed>& feeds, size_t adapter, const OnLogits& on_logits);
 
   int64_t pass_tokens() const { return shape_.tokens; }
   bool rewinds() const;  // whether all phases have Phase::cache_rewinds()
@@ -104,6 +113,7 @@ class CachedForward {
     };
     int64_t at_once = 1;               // most records a phase needs whole at once
     int64_t tokens;                    // per pass
+    int64_t logit_rows;                // whose logits are computed at once
     std::vector<Range> ranges;         // the whole records of each phase, then the head's table in pieces of rows
     std::vector<Table> tables;         // besides the embedding
     size_t layer_ranges;               // how many of `ranges` belong to phases
@@ -136,7 +146,8 @@ class CachedForward {
   void stage_rows(const LayerRecord& table, std::byte* rows, int64_t row, int32_t id) const;
   View rows_of(size_t phase, int64_t tokens);  // Phase::Decode::rows
   SequenceCache cache_of(size_t phase) const;
-  std::vector<DeviceWeights::Turn> turns(int64_t tokens, bool with_head) const;
+  std::vector<DeviceWeights::Turn> turns(int64_t tokens, int64_t heads) const;
+  std::span<const float> run_head(View x, const int32_t* index, int64_t rows, const TrainedRows& trained);
   View run_layers(const NewTokens& tokens, const TrainedRows& trained, const Variant* variant);
   void copy_adapters(Device& device);
 

@@ -46,6 +46,7 @@ bool DecodeBatch::idle() const {
 // How many tokens of the prompt are in the place's cache. The last token of a prompt is always fed, for its logits.
 size_t DecodeBatch::kept(const Place& place, const GenerationRequest& request) const {
   const std::vector<int32_t>& prompt = request.prompt;
+  if (request.scoring.prompt) return 0;
   if (place.request.adapter != request.adapter) return 0;  // keys and values are those of the adapter
   const size_t above = static_cast<size_t>(forward_.model().rope.long_above());
   // the cached keys have other RoPE angles
@@ -69,12 +70,13 @@ DecodeBatch::Ticket DecodeBatch::add(GenerationRequest request, const std::set<i
     best = &place;
     best_score = score;
   }
-  ensure(best != nullptr && may_grow(request), "a request finds room and has a token to make");
+  ensure(best != nullptr && has_work(request), "a request finds room and has work");
   best->free = false;
   best->ticket = ++tickets_;
   best->end_ids = &end_ids;
   best->ids = request.prompt;
   best->fed = static_cast<size_t>(best_score.first);
+  best->scores.clear();
   best->request = std::move(request);
   reused_tokens_ += best_score.first;
   return best->ticket;
@@ -90,10 +92,27 @@ void DecodeBatch::clear() {
   for (Place& place : places_) place = Place{};
 }
 
+int32_t DecodeBatch::choose(Place& place, std::span<const float> logits) const {
+  const GenerationRequest& request = place.request;
+  if (!request.constraint) return sample(logits, request.sampling, request.sequence, std::ssize(place.ids));
+  const int32_t id =
+      sample(logits, request.sampling, request.sequence, std::ssize(place.ids), request.constraint->allowed());
+  if (!place.end_ids->contains(id)) request.constraint->accept(id);
+  return id;
+}
+
 DecodeBatch::Token DecodeBatch::grow(Place& place, std::span<const float> logits) {
-  Token token{.ticket = place.ticket, .id = -1};
+  Token token{.ticket = place.ticket, .id = -1, .prompt = std::exchange(place.scores, {})};
+  const GenerationRequest& request = place.request;
+  if (!may_grow(request, place.ids.size())) {  // only its prompt was wanted
+    token.last = place.free = true;
+    return token;
+  }
   try {
-    token.id = sample(logits, place.request.sampling, place.request.sequence, std::ssize(place.ids));
+    token.id = choose(place, logits);
+    if (request.scoring.answer) token.likelihood = likelihood(logits, token.id, request.scoring.top);
+    token.is_end = place.end_ids->contains(token.id);
+    token.complete = !token.is_end && request.constraint && request.constraint->complete();
   } catch (...) {
     token.failed = std::current_exception();
     token.last = place.free = true;
@@ -102,8 +121,7 @@ DecodeBatch::Token DecodeBatch::grow(Place& place, std::span<const float> logits
   place.ids.push_back(token.id);
   // Beyond this length RoPE changes the angles of all tokens, so the keys are recomputed.
   if (std::ssize(place.ids) == forward_.model().rope.long_above() + 1) place.fed = 0;
-  token.is_end = place.end_ids->contains(token.id);
-  token.last = place.free = token.is_end || !may_grow(place.request, place.ids.size());
+  token.last = place.free = token.is_end || token.complete || !may_grow(request, place.ids.size());
   return token;
 }
 
@@ -125,26 +143,60 @@ void DecodeBatch::pass(size_t adapter, std::vector<Token>& tokens) {
   std::stable_sort(turn.begin(), turn.end(),
                    [&](size_t a, size_t b) { return places_[a].waiting() == 1 && places_[b].waiting() != 1; });
   std::vector<CachedForward::Feed> feeds;
-  std::vector<Place*> grown;
+  std::vector<Row> rows;
   size_t room = static_cast<size_t>(forward_.pass_tokens());
   for (const size_t i : turn) {
     Place& place = places_[i];
     const size_t count = place.request.adapter == adapter ? std::min(place.waiting(), room) : 0;
     if (count == 0) continue;
     room -= count;
+    const size_t end = place.fed + count;
+    const bool every = place.scores_prompt();
     feeds.push_back({.sequence = static_cast<int64_t>(i),
                      .position = static_cast<int64_t>(place.fed),
                      .ids = std::span(place.ids).subspan(place.fed, count),
-                     .logits = place.fed + count == place.ids.size(),
-                     .length = static_cast<int64_t>(place.ids.size())});
-    place.fed += count;
-    if (feeds.back().logits) grown.push_back(&place);
+                     .logits = every || end == place.ids.size(),
+                     .length = static_cast<int64_t>(place.ids.size()),
+                     .every = every});
+    for (size_t at = every ? place.fed : end - 1; feeds.back().logits && at < end; ++at)
+      rows.push_back({.place = &place, .next = at + 1});
+    place.fed = end;
   }
   if (feeds.empty()) return;
-  const std::span<const float> logits = forward_.run(feeds, adapter);
   const size_t vocab = static_cast<size_t>(forward_.model().vocab);
-  for (size_t row = 0; row < grown.size(); ++row)
-    tokens.push_back(grow(*grown[row], logits.subspan(row * vocab, vocab)));
+  forward_.run(feeds, adapter, [&](int64_t first, std::span<const float> logits) {
+    const std::span<const Row> chunk = std::span(rows).subspan(static_cast<size_t>(first), logits.size() / vocab);
+    score(chunk, logits);
+    for (size_t row = 0; row < chunk.size(); ++row) {
+      if (chunk[row].next == chunk[row].place->ids.size())
+        tokens.push_back(grow(*chunk[row].place, logits.subspan(row * vocab, vocab)));
+    }
+  });
+}
+
+// Adds the likelihoods of prompts' tokens that these logits (rows, V) predict. Nothing here depends on the number of
+// threads.
+void DecodeBatch::score(std::span<const Row> rows, std::span<const float> logits) {
+  const size_t vocab = static_cast<size_t>(forward_.model().vocab);
+  const auto scored = [](const Row& row) { return row.next < row.place->ids.size(); };
+  if (std::ranges::none_of(rows, scored)) return;
+  if (!team_) team_ = std::make_unique<ThreadTeam>(team_size(0));
+  std::vector<Likelihood> found(rows.size());
+  std::vector<std::exception_ptr> failed(rows.size());
+  team_->parallel_for(std::ssize(rows), [&](int64_t index) {
+    const auto i = static_cast<size_t>(index);
+    if (!scored(rows[i])) return;
+    const GenerationRequest& request = rows[i].place->request;
+    try {
+      found[i] = likelihood(logits.subspan(i * vocab, vocab), request.prompt[rows[i].next], request.scoring.top);
+    } catch (...) {
+      failed[i] = std::current_exception();
+    }
+  });
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (failed[i]) std::rethrow_exception(failed[i]);
+    if (scored(rows[i])) rows[i].place->scores.push_back(std::move(found[i]));
+  }
 }
 
 }  // namespace megatrain

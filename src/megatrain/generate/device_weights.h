@@ -34,7 +34,7 @@ class DeviceWeights {
   // The same for ranges of these sizes that must all be copied: an upper bound if some need not be.
   static int64_t least_bytes(const std::vector<int64_t>& coming, int64_t at_once);
 
-  // A pass takes these ranges in ascending order, each once, and is done with them in that order. If `chosen`, only
+  // A pass takes these ranges in this order, and is done with them in the same order. If `chosen`, only
   // what fetch() requests is copied, and not before that.
   struct Turn {
     size_t range;

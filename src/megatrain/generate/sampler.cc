@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/rng.h"
@@ -79,6 +80,16 @@ int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t
   }
   // rounding left the sum below the drawn number: take the last token with a probability above 0
   return std::find_if(list.rbegin(), list.rend(), [](const Candidate& c) { return c.probability > 0; })->id;
+}
+
+int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t sequence, int64_t position,
+               const TokenSet& allowed) {
+  std::vector<float> masked(logits.begin(), logits.end());
+  for (size_t id = 0; id < masked.size(); ++id) {
+    if (!allowed.has(static_cast<int32_t>(id)) && masked[id] == masked[id])  // a NaN stays, to be refused
+      masked[id] = -std::numeric_limits<float>::infinity();
+  }
+  return sample(masked, sampling, sequence, position);
 }
 
 }  // namespace megatrain

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "megatrain/grammar/token_set.h"
+
 namespace megatrain {
 
 struct Sampling {
@@ -27,5 +29,8 @@ std::vector<Candidate> candidates(std::span<const float> logits, const Sampling&
 // The token at `position` of a sequence. The draw is a function of (seed, sequence, position) and the logits. Throws
 // Error(non_finite) when a logit is NaN or the largest is infinite.
 int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t sequence, int64_t position);
+// The same among the tokens of a set that is not empty; the others count as impossible.
+int32_t sample(std::span<const float> logits, const Sampling& sampling, uint64_t sequence, int64_t position,
+               const TokenSet& allowed);
 
 }  // namespace megatrain

@@ -61,6 +61,7 @@ void add_rope(const ModelConfig& c, Keys& keys) {
       keys.whole("rope.scaling.original_context_length", static_cast<int64_t>(rope.original_max_position));
       keys.number("rope.scaling.attn_factor", rope.attention_factor);
       break;
+    case RopeScaling::proportional: ensure(false, "no family with llama.cpp's support turns some pairs only"); break;
   }
 }
 

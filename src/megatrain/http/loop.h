@@ -163,8 +163,12 @@ struct HttpReply::State {
   void add_header(const char* name, const char* value) {
     evhttp_add_header(evhttp_request_get_output_headers(request), name, value);
   }
-  void send(int status, const std::string& type, const std::string& body) {
+  void add_headers(const HttpHeaders& headers) {
+    for (const auto& [name, value] : headers) add_header(name.c_str(), value.c_str());
+  }
+  void send(int status, const std::string& type, const std::string& body, const HttpHeaders& headers = {}) {
     if (!request || events) return;
+    add_headers(headers);
     add_header("Content-Type", type.c_str());
     add_header("X-Content-Type-Options", "nosniff");
     add_header("Cache-Control", "no-store");
@@ -177,9 +181,10 @@ struct HttpReply::State {
     }
     evhttp_send_reply(take_answered(), status, nullptr, buffer.get());
   }
-  void begin_events() {
+  void begin_events(const HttpHeaders& headers) {
     if (!request || events) return;
     events = true;
+    add_headers(headers);
     add_header("Content-Type", "text/event-stream; charset=utf-8");
     add_header("Cache-Control", "no-store");
     if (is_head()) {

@@ -8,12 +8,14 @@
 
 namespace megatrain {
 
-void HttpReply::send(int status, const std::string& type, std::string body) const {
-  state_->loop->post([state = state_, status, type, body = std::move(body)] { state->send(status, type, body); });
+void HttpReply::send(int status, const std::string& type, std::string body, HttpHeaders headers) const {
+  state_->loop->post([state = state_, status, type, body = std::move(body), headers = std::move(headers)] {
+    state->send(status, type, body, headers);
+  });
 }
 
-void HttpReply::send_json(int status, const nlohmann::ordered_json& body) const {
-  send(status, "application/json", json_text(body));
+void HttpReply::send_json(int status, const nlohmann::ordered_json& body, HttpHeaders headers) const {
+  send(status, "application/json", json_text(body), std::move(headers));
 }
 
 std::string http_error_body(int status, const std::string& message) {
@@ -28,8 +30,8 @@ void HttpReply::send_error(int status, const std::string& message) const {
   send(status, "application/json", http_error_body(status, message));
 }
 
-void HttpReply::begin_events() const {
-  state_->loop->post([state = state_] { state->begin_events(); });
+void HttpReply::begin_events(HttpHeaders headers) const {
+  state_->loop->post([state = state_, headers = std::move(headers)] { state->begin_events(headers); });
 }
 
 void HttpReply::event(std::string_view data, std::string_view name) const {

@@ -147,6 +147,8 @@ void HttpServer::Loop::answer(const std::shared_ptr<Loop>& self, evhttp_request*
   const size_t query = std::min(uri.find('?'), uri.size());
   request.path = uri.substr(0, query);
   request.query = uri.substr(std::min(query + 1, uri.size()));
+  if (const char* given = evhttp_find_header(evhttp_request_get_input_headers(from), "Authorization"))
+    request.authorization = given;
   evbuffer* body = evhttp_request_get_input_buffer(from);
   request.body.resize(evbuffer_get_length(body));
   evbuffer_remove(body, request.body.data(), request.body.size());

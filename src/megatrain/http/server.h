@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "megatrain/io/json.h"
 
@@ -42,7 +44,11 @@ struct HttpRequest {
   std::string path;    // as sent, without the query
   std::string query;   // the part after '?'; empty: none
   std::string body;
+  std::string authorization = {};  // the header; empty: none
 };
+
+// More headers of a reply: names and values.
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 class HttpServer;
 
@@ -50,13 +56,13 @@ class HttpServer;
 // client gets a 500. Calls after the end, or after the client has gone, do nothing.
 class HttpReply {
  public:
-  void send(int status, const std::string& type, std::string body) const;
-  void send_json(int status, const nlohmann::ordered_json& body) const;
+  void send(int status, const std::string& type, std::string body, HttpHeaders headers = {}) const;
+  void send_json(int status, const nlohmann::ordered_json& body, HttpHeaders headers = {}) const;
   // In the form that OpenAI's clients read (error_body.h). The server's own refusals have that form, too.
   void send_error(int status, const std::string& message) const;
 
   // Server-sent events: begin, any number of events, end. `data` may have line ends; `name` may not.
-  void begin_events() const;
+  void begin_events(HttpHeaders headers = {}) const;
   void event(std::string_view data, std::string_view name = {}) const;
   void end() const;
 

@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kAdapter = "adapter_model.safetensors";
+constexpr const char* kPickledAdapter = "adapter_model.bin";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
 bool exists(const std::string& path) {
@@ -76,6 +77,26 @@ std::map<std::string, std::vector<std::string>> read_index(const std::string& pa
 }
 
 }  // namespace
+
+void refuse_pickled_adapter(const std::string& directory) {
+  const std::string pickled = directory + "/" + kPickledAdapter;
+  if (exists(directory + "/" + kAdapter) || !exists(pickled)) return;
+  fail_input(
+      fmt::format("{0}/{1} is the adapter's only file of weights, and megatrain does not read pickled ones; convert it "
+                  "to safetensors: python3 -c 'import torch; from safetensors.torch import save_file; "
+                  "save_file({{name: tensor.contiguous() for name, tensor in torch.load(\"{0}/{1}\", "
+                  "map_location=\"cpu\", weights_only=True).items()}}, \"{0}/{2}\")'.",
+                  directory, kPickledAdapter, kAdapter));
+}
+
+std::string adapter_weights_file(const std::string& directory) {
+  refuse_pickled_adapter(directory);
+  const std::string path = directory + "/" + kAdapter;
+  if (!exists(path))
+    fail_input(fmt::format("{} has adapter_config.json but no {}; download it again, or give another directory.",
+                           directory, kAdapter));
+  return path;
+}
 
 bool is_model_directory(const std::string& directory) {
   return exists(directory + "/config.json") || exists(directory + "/adapter_config.json");
@@ -181,20 +202,24 @@ const StoredTensor* ModelFiles::find(std::string_view name) const {
   return found != tensors_.end() && (*found)->name == name ? *found : nullptr;
 }
 
+bool ModelFiles::of_adapter() const { return files_.front().path().ends_with(kAdapter); }
+
 const StoredTensor& ModelFiles::parameter(std::string_view name, const std::vector<int64_t>& shape) const {
   const StoredTensor* tensor = find(name);
   const std::string shown = printable(text_names_.in_files(std::string(name)));
+  const char* together = of_adapter()
+                             ? "check that the adapter was made for this base, and that both files are its own."
+                             : "check that config.json and weights belong together.";
   if (tensor == nullptr) {
-    fail_input(
-        fmt::format("{} has no tensor {}, which its config.json asks for; check that config.json and weights belong "
-                    "together.",
-                    path_, shown));
+    fail_input(fmt::format("{} has no tensor {}, which its {}; {}", path_, shown,
+                           of_adapter() ? "adapter_config.json and the base ask for" : "config.json asks for",
+                           together));
   }
   if (tensor->shape != shape) {
-    fail_input(
-        fmt::format("{}: tensor {} has shape {}, but config.json asks for {}; check that config.json and weights "
-                    "belong together.",
-                    file_of(*tensor), shown, format_shape(tensor->shape), format_shape(shape)));
+    fail_input(fmt::format("{}: tensor {} has shape {}, but {} {}; {}", file_of(*tensor), shown,
+                           format_shape(tensor->shape),
+                           of_adapter() ? "adapter_config.json and the base ask for" : "config.json asks for",
+                           format_shape(shape), together));
   }
   if (!parameter_type(tensor->dtype)) {
     fail_input(

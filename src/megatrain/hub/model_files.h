@@ -41,6 +41,7 @@ class ModelFiles {
   const std::string& file_of(const StoredTensor& tensor) const { return holder_of(tensor).path(); }
 
  private:
+  bool of_adapter() const;
   void open_index(const std::string& index_path);
   void gather();
 
@@ -51,6 +52,12 @@ class ModelFiles {
   std::list<StoredTensor> renamed_;
   std::vector<const StoredTensor*> other_parts_;
 };
+
+// The file with the weights of a PEFT directory. Throws Error(bad_input) if it is missing.
+std::string adapter_weights_file(const std::string& directory);
+
+// Throws Error(bad_input) for a PEFT directory whose weights are only in adapter_model.bin.
+void refuse_pickled_adapter(const std::string& directory);
 
 // Whether it is the directory of a model (config.json) or of adapters (adapter_config.json).
 bool is_model_directory(const std::string& directory);

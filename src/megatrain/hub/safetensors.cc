@@ -249,6 +249,11 @@ std::string format_shape(const std::vector<int64_t>& shape) {
   return text + ")";
 }
 
+void release_pages(const StoredTensor& tensor, int64_t begin, int64_t count) {
+  const int64_t width = stored_type_bytes(tensor.dtype);
+  release_pages({.name = {}, .shape = {}, .data = tensor.data + begin * width, .bytes = count * width});
+}
+
 void release_pages(const StoredTensor& tensor) {
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   const int64_t address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data));

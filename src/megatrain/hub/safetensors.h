@@ -55,7 +55,8 @@ class SafetensorsFile {
 std::string format_shape(const std::vector<int64_t>& shape);
 
 // Drops the mapping's resident pages once a tensor has been read, so that loading a model does not hold it twice. The
-// tensor stays readable.
+// tensor stays readable. A large tensor is released in pieces of elements [begin, begin + count), as they are read.
 void release_pages(const StoredTensor& tensor);
+void release_pages(const StoredTensor& tensor, int64_t begin, int64_t count);
 
 }  // namespace megatrain

@@ -104,7 +104,7 @@ void FileReader::check_unchanged(const OpenFile& file) const {
   struct stat status {};
   std::string what;
   if (::stat(path.c_str(), &status) != 0) {
-    what = fmt::format("can no longer be opened: {}", std::strerror(errno));
+    what = fmt::format("can no longer be opened ({})", std::strerror(errno));
   } else if (const FileIdentity now = identity_of(status); now == file.identity) {
     return;
   } else if (now.bytes != file.identity.bytes) {
@@ -114,11 +114,11 @@ void FileReader::check_unchanged(const OpenFile& file) const {
   } else if (now.seconds != file.identity.seconds || now.nanoseconds != file.identity.nanoseconds) {
     what = "was written to";
   } else {  // a write may set the time of the last change back
-    what = "was written to, or got another mode, owner or link,";
+    what = "was written to, or got another mode, owner or link";
   }
   fail_io(
-      fmt::format("{} {} while this run reads its weights from there; put the file back as it was, let nothing change "
-                  "it, and resume",
+      fmt::format("{} {}. This run reads weights from that file in every step, so it must stay as it was: restore it, "
+                  "then resume",
                   path, what));
 }
 
@@ -235,7 +235,8 @@ const std::byte* FileReader::fetch(const FileRange& range, Block& block) const {
     const int64_t moved = at + got >= end ? got : got / step * step;
     if (moved == 0)
       fail_io(
-          fmt::format("{} ends before byte {}, where this run reads weights; put the file back as it was and resume",
+          fmt::format("{} ends before byte {}. This run reads weights from that file in every step, so it must stay "
+                      "as it was: restore it, then resume",
                       file.file.path(), end));
     at += moved;
   }

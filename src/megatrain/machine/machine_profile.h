@@ -47,7 +47,8 @@ struct MachineProfile {
   RateTable expert_rates;     // flops/s of a layer's expert GEMMs by the flops of one of them
   RateTable attention_rates;  // flops/s by sequence length
 
-  double attention_flops_per_s = 0;  // for the attention of one run (train/planned_machine.h); 0: flops_per_s
+  double attention_flops_per_s = 0;   // for the attention of one run (train/planned_machine.h); 0: flops_per_s
+  double recurrence_flops_per_s = 0;  // for delta rules and Mamba 2 (train/planned_machine.h); 0: flops_per_s
 
   int64_t hbm_bytes = 0;  // sizes of the tiers; 0: unknown
   int64_t host_bytes = 0;
@@ -64,6 +65,10 @@ struct MachineProfile {
     const double memory_s = bytes / (dram_bytes_per_s - link_share * (dram_bytes_per_s - beside));
     const bool coded = moments == MomentFormat::int8 && int8_updates_per_s > 0;
     return coded && memory_s < parameters / int8_updates_per_s ? parameters / int8_updates_per_s : memory_s;
+  }
+  // Time of matmuls and attention, and of recurrences.
+  double compute_seconds(double flops, double recurrence_flops) const {
+    return flops / flops_per_s + recurrence_flops / (recurrence_flops_per_s > 0 ? recurrence_flops_per_s : flops_per_s);
   }
   // "h200 (from data sheets)", "NVIDIA H200 (measured on 2026-11-16)"
   std::string title() const;

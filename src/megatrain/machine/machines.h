@@ -10,7 +10,8 @@ namespace megatrain {
 
 const std::vector<MachineProfile>& named_machines();
 
-// Throws Error(bad_config) listing the known names.
+// By its name in any case, with or without makers, dashes and memory ("RTX 4090", "rtx-pro-6000"). Throws
+// Error(bad_config) with the nearest name and all known ones.
 const MachineProfile& named_machine(const std::string& name);
 
 // The machine with a GPU of this name ("NVIDIA GeForce RTX 4090"); for an unknown GPU, the profile's defaults.

@@ -1,5 +1,7 @@
 #include "megatrain/model/config_fields.h"
 
+#include <cmath>
+
 namespace megatrain {
 namespace {
 
@@ -12,13 +14,15 @@ const char* scaling_name(RopeScaling scaling) {
     case RopeScaling::llama3: return "llama3";
     case RopeScaling::yarn: return "yarn";
     case RopeScaling::longrope: return "longrope";
+    case RopeScaling::proportional: return "proportional";
   }
   return "?";
 }
 
 ordered_json rope_json(const RopeConfig& rope) {
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
-               attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth] = rope;
+               attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth, proportion] =
+      rope;
   return {{"rope_type", scaling_name(scaling)},
           {"rope_theta", theta},
           {"factor", factor},
@@ -33,7 +37,13 @@ ordered_json rope_json(const RopeConfig& rope) {
           {"short_factor", short_factor},
           {"long_factor", long_factor},
           {"pairs", pairs},
-          {"query_growth", query_growth}};
+          {"query_growth", query_growth},
+          {"partial_rotary_factor", proportion}};
+}
+
+ordered_json heads_json(const HeadSizes& heads) {
+  const auto& [kv_heads, head_dim, keys_are_values] = heads;
+  return {{"num_key_value_heads", kv_heads}, {"head_dim", head_dim}, {"keys_are_values", keys_are_values}};
 }
 
 const char* activation_name(Activation activation) {
@@ -56,17 +66,32 @@ const char* score_name(RouterScore score) {
 
 // null for a model without delta nets.
 ordered_json delta_net_json(const DeltaNetConfig& delta_net) {
-  const auto& [key_heads, value_heads, key_dim, value_dim, taps, layers] = delta_net;
+  const auto& [key_heads, value_heads, key_dim, value_dim, taps, layers, by_key_head] = delta_net;
+  static_cast<void>(by_key_head);  // the architecture says it
   if (layers.empty()) return {};
   return {{"linear_num_key_heads", key_heads}, {"linear_num_value_heads", value_heads},
           {"linear_key_head_dim", key_dim},    {"linear_value_head_dim", value_dim},
           {"linear_conv_kernel_dim", taps},    {"layers", layers}};
 }
 
+ordered_json mamba2_json(const Mamba2Config& mamba2) {
+  const auto& [heads, groups, head_dim, state_dim, taps, least_step, most_step, bias, conv_bias, layers] = mamba2;
+  return {{"mamba_n_heads", heads},
+          {"mamba_n_groups", groups},
+          {"mamba_d_head", head_dim},
+          {"mamba_d_state", state_dim},
+          {"mamba_d_conv", taps},
+          {"least_step", least_step},
+          {"most_step", std::isfinite(most_step) ? ordered_json(most_step) : ordered_json()},
+          {"mamba_proj_bias", bias},
+          {"mamba_conv_bias", conv_bias},
+          {"layers", layers}};
+}
+
 // null for a dense model.
 ordered_json experts_json(const ExpertsConfig& experts) {
   const auto& [count, chosen, ff, shared_ff, shared_gate, layers, score, router_bias, choice_bias, groups, kept_groups,
-               weight_scale, bias, gate, aux_coef, aux_in_loss] = experts;
+               weight_scale, bias, gate, aux_coef, aux_in_loss, beside_mlp] = experts;
   const auto& [activation, limit, up_offset] = gate;
   if (count == 0) return {};
   ordered_json json = {{"num_experts", count},
@@ -81,13 +106,16 @@ ordered_json experts_json(const ExpertsConfig& experts) {
                        {"up_offset", up_offset},
                        {"router_aux_loss_coef", aux_coef},
                        {"output_router_logits", aux_in_loss}};
-  // Absent in checkpoints of versions that had no shared experts.
+  // Absent in checkpoints of versions that had none of these.
+  if (beside_mlp) json["beside_mlp"] = true;
   if (shared_ff > 0) json.update({{"shared_expert_intermediate_size", shared_ff}, {"shared_expert_gate", shared_gate}});
   if (score == RouterScore::sigmoid)
     json.update({{"choice_bias", choice_bias},
                  {"n_group", groups},
                  {"topk_group", kept_groups},
                  {"routed_scaling_factor", weight_scale}});
+  else if (weight_scale != 1)
+    json["routed_scaling_factor"] = weight_scale;
   return json;
 }
 
@@ -102,16 +130,19 @@ ordered_json latent_json(const LatentConfig& latent) {
 std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Structured bindings keep this list complete: a new field of either struct does not compile until it is bound here.
   // Every bound name must then be used below, or be discarded with the reason.
-  const auto& [architecture, part_of, vocab, hidden, ff, layers, heads, kv_heads, head_dim, max_position, norm_eps,
-               norm_offset, init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate, activation,
-               embedding_scale, attention_scale, branch_scale, logits_scale, logits_cap, rope, window_rope, window,
-               no_rope, sinks, delta_net, latent, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
+  const auto& [architecture, part_of, vocab, hidden, ff, layers, heads, kv_heads, head_dim, full_heads, max_position,
+               norm_eps, norm_offset, init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate,
+               v_norm, kv_readers, wide_readers, layer_input, layer_input_cols, activation, embedding_scale,
+               attention_scale, branch_scale, logits_scale, logits_cap, rope, window_rope, window, no_rope, sinks,
+               delta_net, mamba2, latent, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
-               attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth] = rope;
+               attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth, proportion] =
+      rope;
   // how the values are stored does not change the model
   static_cast<void>(mxfp4_experts);
   static_cast<void>(fp8_exceptions);
-  static_cast<void>(part_of);  // nor do the parts that are not trained
+  static_cast<void>(layer_input_cols);  // follows from layer_input
+  static_cast<void>(part_of);           // nor do the parts that are not trained
   std::vector<ModelField> fields = {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},
@@ -121,6 +152,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"num_attention_heads", heads, true},
       {"num_key_value_heads", kv_heads, true},
       {"head_dim", head_dim, true},
+      {"full_attention_heads", full_heads ? heads_json(*full_heads) : ordered_json(), true},
       {"max_position_embeddings", max_position, false},
       {"rms_norm_eps", norm_eps, true},
       {"norm_offset", norm_offset, true},
@@ -132,6 +164,10 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"mlp_bias", mlp_bias, true},
       {"qk_norm", qk_norm, true},
       {"attention_gate", attention_gate, true},
+      {"v_norm", v_norm, true},
+      {"num_kv_shared_layers", kv_readers, true},
+      {"use_double_wide_mlp", wide_readers, true},
+      {"hidden_size_per_layer_input", layer_input, true},
       {"hidden_act", activation_name(activation), true},
       {"embedding_scale", embedding_scale, true},
       {"attention_scale", attention_scale, true},
@@ -159,8 +195,10 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"rope_scaling.long_factor", long_factor, true},
       {"rope_pairs", pairs, true},
       {"query_growth", query_growth, true},
+      {"rope_parameters.partial_rotary_factor", proportion, true},
       {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : ordered_json(), true},
   };
+  if (mamba2.heads > 0) fields.push_back({"mamba2", mamba2_json(mamba2), true});
   if (latent.kv_rank > 0) fields.push_back({"latent_attention", latent_json(latent), true});
   return fields;
 }

@@ -54,6 +54,9 @@ double ConfigReader::positive_number(const char* key, double absent) const {
 }
 
 bool ConfigReader::boolean(const char* key, bool absent) const {
+  if (absent && object_.contains(key) && !has(key))  // transformers takes null for false
+    fail_input(fmt::format("{}: '{}' is null, which transformers refuses or takes for false; write true or false",
+                           where_, key));
   if (!has(key)) return absent;
   const nlohmann::json& value = at(key);
   if (!value.is_boolean())

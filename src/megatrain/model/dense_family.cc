@@ -11,6 +11,7 @@
 #include "megatrain/model/layers/mixers/attention.h"
 #include "megatrain/model/layers/mixers/delta_net.h"
 #include "megatrain/model/layers/mixers/latent_attention.h"
+#include "megatrain/model/layers/mixers/mamba2.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/tensor/block_operand.h"
 
@@ -120,6 +121,7 @@ std::optional<std::vector<bool>> read_layer_types(const ConfigReader& r, int64_t
 }
 
 void must_be(const ConfigReader& r, const char* key, const json& supported, const std::string& architecture) {
+  if (supported == json(true)) r.boolean(key, true);  // null is not true
   if (r.has(key) && r.at(key) != supported) {
     fail_input(fmt::format("{}: '{}' is {}, but {} does not support it; it must be {}", r.where(), key,
                            r.at(key).dump(), architecture, supported.dump()));
@@ -159,6 +161,15 @@ void read_sizes(const ConfigReader& r, const AbsentSizes& absent, ModelConfig& c
   if (c.head_dim % 2 != 0)
     fail_input(fmt::format("{}: head_dim is {}; rotary embedding needs an even one", r.where(), c.head_dim));
   if (c.head_dim > 256) fail_input(fmt::format("{}: head_dim is {}; at most 256 is supported", r.where(), c.head_dim));
+}
+
+void read_multipliers(const ConfigReader& r, ModelConfig& c) {
+  for (const char* key : {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"})
+    r.refuse_null(key);
+  c.embedding_scale = r.positive_number("embedding_multiplier", 1);
+  c.attention_scale = r.positive_number("attention_multiplier", 1);
+  c.branch_scale = r.positive_number("residual_multiplier", 1);
+  c.logits_scale = 1 / r.positive_number("logits_scaling", 1);
 }
 
 std::vector<int64_t> read_no_window(const ConfigReader& r, const ModelConfig& c) {
@@ -210,10 +221,15 @@ void add_delta_net(const ModelConfig& c, TensorList& list) {
   const DeltaNetConfig& d = c.delta_net;
   const int64_t keys = d.key_heads * d.key_dim, values = d.value_heads * d.value_dim;
   using At = DeltaOperand;
-  list.weight(At::in, "linear_attn.in_proj_qkv", 2 * keys + values, c.hidden);
-  list.weight(At::in, "linear_attn.in_proj_z", values, c.hidden);
-  list.weight(At::in, "linear_attn.in_proj_b", d.value_heads, c.hidden);
-  list.weight(At::in, "linear_attn.in_proj_a", d.value_heads, c.hidden);
+  if (d.by_key_head) {
+    list.weight(At::in, "linear_attn.in_proj_qkvz", 2 * keys + 2 * values, c.hidden);
+    list.weight(At::in, "linear_attn.in_proj_ba", 2 * d.value_heads, c.hidden);
+  } else {
+    list.weight(At::in, "linear_attn.in_proj_qkv", 2 * keys + values, c.hidden);
+    list.weight(At::in, "linear_attn.in_proj_z", values, c.hidden);
+    list.weight(At::in, "linear_attn.in_proj_b", d.value_heads, c.hidden);
+    list.weight(At::in, "linear_attn.in_proj_a", d.value_heads, c.hidden);
+  }
   list.weight(At::conv, "linear_attn.conv1d", 2 * keys + values, d.taps);
   list.tensors.back().role = TensorRole::filter;
   list.row(At::a_log, TensorRole::vector, "linear_attn.A_log", d.value_heads);
@@ -223,6 +239,28 @@ void add_delta_net(const ModelConfig& c, TensorList& list) {
   list.row(At::norm, TensorRole::vector, "linear_attn.norm.weight", d.value_dim);
   list.tensors.back().init = VectorInit::ones;
   list.weight(At::out, "linear_attn.out_proj", c.hidden, values);
+}
+
+void add_mamba2(const ModelConfig& c, TensorList& list) {
+  const Mamba2Config& m = c.mamba2;
+  const int64_t width = m.heads * m.head_dim, convolved = width + 2 * m.groups * m.state_dim;
+  const int64_t projected = width + convolved + m.heads;
+  using At = Mamba2Operand;
+  list.weight(At::in, "mamba.in_proj", projected, c.hidden);
+  if (m.bias) list.row(At::in_bias, TensorRole::bias, "mamba.in_proj.bias", projected);
+  list.weight(At::conv, "mamba.conv1d", convolved, m.taps);
+  list.tensors.back().role = TensorRole::filter;
+  if (m.conv_bias) list.row(At::conv_bias, TensorRole::bias, "mamba.conv1d.bias", convolved);
+  const auto vector = [&](int operand, TensorRole role, const char* name, int64_t size, VectorInit init) {
+    list.row(operand, role, name, size);
+    list.tensors.back().init = init;
+  };
+  vector(At::dt_bias, TensorRole::bias, "mamba.dt_bias", m.heads, VectorInit::ones);
+  vector(At::a_log, TensorRole::vector, "mamba.A_log", m.heads, VectorInit::log_of_place);
+  vector(At::skip, TensorRole::vector, "mamba.D", m.heads, VectorInit::ones);
+  vector(At::norm, TensorRole::vector, "mamba.norm.weight", width, VectorInit::ones);
+  list.weight(At::out, "mamba.out_proj", c.hidden, width);
+  if (m.bias) list.row(At::out_bias, TensorRole::bias, "mamba.out_proj.bias", c.hidden);
 }
 
 void add_latent_attention(const ModelConfig& c, TensorList& list) {
@@ -255,6 +293,11 @@ std::vector<TensorSpec> attention_tensors(const ModelConfig& c, int64_t layer) {
   list.row(At::input_norm, TensorRole::norm, "input_layernorm.weight", c.hidden);
   if (c.delta_net.in_layer(layer)) {
     add_delta_net(c, list);
+    list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
+    return tensors;
+  }
+  if (c.mamba2.in_layer(layer)) {
+    add_mamba2(c, list);
     list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
     return tensors;
   }
@@ -303,8 +346,14 @@ Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, i
                            const LinearTensors& from) {
   Block::Mixers mixers;
   if (config.delta_net.in_layer(layer))
-    mixers.push_back(std::make_unique<DeltaNet>(config.delta_net, static_cast<float>(config.norm_eps), shape.dtype,
-                                                shape.tokens, from));
+    mixers.push_back(
+        std::make_unique<DeltaNet>(config.delta_net, static_cast<float>(config.norm_eps), shape.dtype, from));
+  else if (config.mamba2.in_layer(layer))
+    mixers.push_back(std::make_unique<Mamba2>(Mamba2::Sizes{.config = config.mamba2,
+                                                            .norm_eps = static_cast<float>(config.norm_eps),
+                                                            .out_scale = config.branch_scale,
+                                                            .dtype = shape.dtype},
+                                              from));
   else if (config.latent.kv_rank > 0)
     mixers.push_back(std::make_unique<LatentAttention>(latent_sizes(config, shape), from));
   else

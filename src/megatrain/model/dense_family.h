@@ -32,6 +32,9 @@ void read_sizes(const ConfigReader& reader, const AbsentSizes& absent, ModelConf
 void must_be(const ConfigReader& reader, const char* key, const nlohmann::json& supported,
              const std::string& architecture);
 
+// Granite's multipliers: of the embedding, the softmax, each branch's output and the logits.
+void read_multipliers(const ConfigReader& reader, ModelConfig& config);
+
 // The sliding window of each layer. The family has no window, the same one in all layers, or one that is switched by
 // use_sliding_window, max_window_layers and layer_types.
 std::vector<int64_t> read_no_window(const ConfigReader& reader, const ModelConfig& config);
@@ -44,7 +47,7 @@ std::optional<std::vector<bool>> read_layer_types(const ConfigReader& reader, in
 // A block's tensors up to the norm before its MLP: its norms and its mixer.
 std::vector<TensorSpec> attention_tensors(const ModelConfig& config, int64_t layer);
 
-// attention_of() makes the only mixer of a block: attention of either kind, or the delta net that replaces it.
+// attention_of() makes the only mixer of a block: attention of either kind, or the delta net or Mamba that replaces it.
 // one_block() makes the phases of a layer that is one block, given the layer's first record.
 Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                            const LinearTensors& from);

@@ -51,7 +51,10 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
   // transformers has all experts of a layer in two parameters, whatever files have.
   const auto parameter = [&](const char* of, int64_t rows, int64_t first_row, const Stored& as) {
     return ExpertParameter{
-        .name = prefix + "mlp.experts" + of, .rows = rows, .first_row = first_row, .row_step = as.row_step};
+        .name = prefix + names.parameter + of, .rows = rows, .first_row = first_row, .row_step = as.row_step};
+  };
+  const auto of_all = [&](const char* in, int64_t rows, int64_t first) {
+    return Stored{.name = prefix + in, .slices = c.experts.count, .index = index, .rows = rows, .first_row = first};
   };
   const auto weight = [&](int operand, const char* module, int64_t rows, int64_t cols, const Stored& as,
                           const ExpertParameter& in) {
@@ -61,9 +64,10 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
                        .operand = operand,
                        .stored = as,
                        .parameter = in});
-    if (!names.or_fused) return;
-    tensors.back().or_stored = {
+    const Stored stacked{
         .name = in.name, .slices = c.experts.count, .index = index, .rows = in.rows, .first_row = in.first_row};
+    if (names.stacked) tensors.back().stored = stacked;
+    if (names.or_stacked) tensors.back().or_stored = stacked;
   };
   const auto bias = [&](int operand, const char* module, int64_t size, const Stored& as) {
     if (!c.experts.bias) return;
@@ -75,12 +79,14 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
                        .stored = as});
   };
   using At = BlockOperand;
-  const Stored gate = stored(".gate_up_proj", 2 * ff, 0, 2, true), up = stored(".gate_up_proj", 2 * ff, 1, 2, true);
+  const bool of_layer = names.stored_down[0] != 0;
+  const Stored gate = of_layer ? of_all(names.stored_gate_up, 2 * ff, 0) : stored(".gate_up_proj", 2 * ff, 0, 2, true);
+  const Stored up = of_layer ? of_all(names.stored_gate_up, 2 * ff, ff) : stored(".gate_up_proj", 2 * ff, 1, 2, true);
   weight(At::expert_gate_up, names.gate, ff, c.hidden, gate, parameter(".gate_up_proj", 2 * ff, 0, gate));
   weight(At::expert_gate_up, names.up, ff, c.hidden, up, parameter(".gate_up_proj", 2 * ff, ff, up));
   bias(At::expert_gate_up_bias, names.gate, ff, stored(".gate_up_proj_bias", 2 * ff, 0, 2, false));
   bias(At::expert_gate_up_bias, names.up, ff, stored(".gate_up_proj_bias", 2 * ff, 1, 2, false));
-  const Stored down = stored(".down_proj", c.hidden, 0, 1, true);
+  const Stored down = of_layer ? of_all(names.stored_down, c.hidden, 0) : stored(".down_proj", c.hidden, 0, 1, true);
   weight(At::expert_down, names.down, c.hidden, ff, down, parameter(".down_proj", c.hidden, 0, down));
   bias(At::expert_down_bias, names.down, c.hidden, stored(".down_proj_bias", c.hidden, 0, 1, false));
   return tensors;
@@ -95,6 +101,11 @@ void add_shared_expert(const ModelConfig& c, const std::string& prefix, const Ex
   };
   const std::string shared = names.shared;
   using At = BlockOperand;
+  if (names.shared_down[0] != 0) {
+    weight(At::gate_up, names.shared_gate_up, 2 * ff, c.hidden);
+    weight(At::down, names.shared_down, c.hidden, ff);
+    return;
+  }
   weight(At::gate_up, shared + "." + names.gate, ff, c.hidden);
   weight(At::gate_up, shared + "." + names.up, ff, c.hidden);
   weight(At::down, shared + "." + names.down, c.hidden, ff);
@@ -111,6 +122,8 @@ std::vector<std::string> expert_fields(std::vector<std::string> more) {
 }
 
 void read_experts(const ConfigReader& r, const AbsentExperts& absent, ModelConfig& c) {
+  for (const char* key : {"num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size"})
+    r.refuse_null(key);
   ExpertsConfig& e = c.experts;
   e.count = read_count(r, absent.count);
   e.chosen = r.positive("num_experts_per_tok", absent.chosen);
@@ -133,6 +146,9 @@ std::vector<std::string> sigmoid_expert_fields(std::vector<std::string> more) {
 }
 
 void read_sigmoid_experts(const ConfigReader& r, const AbsentSigmoidExperts& absent, ModelConfig& c) {
+  for (const char* key : {"n_routed_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size",
+                          "n_shared_experts", "routed_scaling_factor", "n_group", "topk_group"})
+    r.refuse_null(key);
   ExpertsConfig& e = c.experts;
   e.count = r.positive("n_routed_experts", r.positive("num_local_experts", absent.count, kMaxExperts), kMaxExperts);
   if (r.positive("num_local_experts", e.count, kMaxExperts) != e.count)
@@ -149,7 +165,6 @@ void read_sigmoid_experts(const ConfigReader& r, const AbsentSigmoidExperts& abs
   must_be(r, "norm_topk_prob", true, c.architecture);
   // Its load is balanced by the bias of its choice; transformers has no loss for it.
   must_be(r, "output_router_logits", false, c.architecture);
-  for (const char* key : {"n_group", "topk_group"}) r.refuse_null(key);
   e.groups = r.positive("n_group", absent.groups);
   e.kept_groups = r.positive("topk_group", absent.kept_groups);
   const int64_t size = e.count % e.groups == 0 ? e.count / e.groups : 0;
@@ -162,7 +177,8 @@ void read_sigmoid_experts(const ConfigReader& r, const AbsentSigmoidExperts& abs
 }
 
 std::vector<bool> read_dense_first(const ConfigReader& r, int64_t layers, int64_t absent) {
-  const int64_t dense = r.not_negative("first_k_dense_replace", absent);
+  r.refuse_null("first_k_dense_replace");
+  const int64_t dense = r.has("first_k_dense_replace") ? r.not_negative("first_k_dense_replace", 1) : absent;
   std::vector<bool> experts;
   for (int64_t l = 0; l < layers; ++l) experts.push_back(l >= dense);
   return experts;
@@ -231,7 +247,7 @@ std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& confi
     channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, from, config.branch_scale));
   channels.push_back(
       std::make_unique<Experts>(config.experts, shape.dtype,
-                                Experts::Records{.first = records.front(),
+                                Experts::Records{.first = from,
                                                  .buffers = buffers ? &records[1] : nullptr,
                                                  .groups = groups.first(static_cast<size_t>(first_adapters)),
                                                  .adapters = groups.subspan(static_cast<size_t>(first_adapters))}));

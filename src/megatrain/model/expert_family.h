@@ -53,11 +53,19 @@ struct ExpertNames {
   // interleaved. The matrices are transposed, unless they are in MXFP4. The biases of all experts are also in one
   // tensor.
   bool fused = false;
-  // Files store experts one by one, or all of a layer in EXPERTS.gate_up_proj and EXPERTS.down_proj, with gate rows
-  // before up rows.
-  bool or_fused = false;
-  const char* shared = "";  // of the shared expert, whose parts have the names of an expert's
+  // Files store all experts of a layer in EXPERTS.gate_up_proj and EXPERTS.down_proj, with gate rows before up rows.
+  bool stacked = false;
+  // Files store experts one by one, or stacked.
+  bool or_stacked = false;
+  // Files store all experts of a layer in two tensors of these names, with gate rows before up rows.
+  const char* stored_gate_up = "";
+  const char* stored_down = "";
+  const char* parameter = "mlp.experts";  // the module in which transformers has all experts
+  const char* shared = "";                // of the shared expert, whose parts have the names of an expert's
   const char* shared_gate = "";
+  // Set if its gate and up are one matrix: the names of that and of the matrix behind.
+  const char* shared_gate_up = "";
+  const char* shared_down = "";
 };
 
 // For Family::tensors: attention, norms, router, sinks and the shared expert, then every expert.

@@ -52,6 +52,7 @@ struct MultimodalClass {
 struct Family {
   std::string architecture;  // its name in config.json's architectures
   std::string model_type;
+  std::vector<std::string> other_types = {};  // model_types of files with the same architecture and maths
 
   // Fields of config.json that this family reads. A family refuses the fields that only other families list.
   std::vector<std::string> fields = {};
@@ -66,10 +67,18 @@ struct Family {
   std::vector<std::unique_ptr<const Phase>> (*phases)(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                                                       std::span<const LayerLayout> records);
 
+  // The tensors of further records, for phases that follow a layer's block or come before it. Each record may have
+  // adapters, which are then a record of their own behind it. `phases` gets these records last.
+  std::vector<std::vector<TensorSpec>> (*more_tensors)(const ModelConfig& config, int64_t layer) = nullptr;
+
   // Layers of one kind have the same tensor shapes, cost and scratch, so the name must cover whatever decides these.
   std::string (*kind)(const ModelConfig& config, int64_t layer) = attention_kind;
 
   std::optional<LlamaCpp> llama_cpp = {};  // none: llama.cpp lacks this family
+
+  // Whether PEFT converts adapters of experts' modules to those of the parameters into which transformers joins them.
+  // In such a model it takes every module with a name of theirs for an expert's.
+  bool peft_joins_experts = true;
 
   struct Preset {
     std::string name;
@@ -79,6 +88,8 @@ struct Family {
 
   std::vector<MultimodalClass> part_of = {};  // classes of models whose text model is of this family
 };
+
+bool has_model_type(const Family& family, const std::string& type);
 
 const std::vector<Family>& families();
 const Family& family_of(const ModelConfig& config);

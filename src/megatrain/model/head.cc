@@ -46,7 +46,6 @@ Head::Head(const ModelConfig& config, const ModelShape& shape, LayerLayout recor
       tied_(config.tied),
       cap_(static_cast<float>(config.logits_cap)),
       dtype_(shape.dtype),
-      tokens_(shape.tokens),
       chunk_(shape.head_chunk > 0 ? std::min(shape.head_chunk, shape.tokens) : shape.tokens) {}
 
 Head::Work Head::carve(std::byte* workspace) const {
@@ -87,8 +86,9 @@ void Head::backward(Ops& ops, Stream& stream, const Backward& a) const { run(ops
 void Head::run(Ops& ops, Stream& stream, const Backward& a, bool backward) const {
   const Work w = carve(a.workspace);
   const LossViews& losses = a.losses;
-  for (int64_t begin = 0; begin < tokens_; begin += chunk_) {
-    const TokenRange range{begin, std::min(chunk_, tokens_ - begin)};
+  const int64_t tokens = a.micro_batch.tokens;
+  for (int64_t begin = 0; begin < tokens; begin += chunk_) {
+    const TokenRange range{begin, std::min(chunk_, tokens - begin)};
     const auto bind = [&](size_t record) {
       return Binding{ops, stream, a.weights[record], backward ? a.weight_grads[record] : nullptr, a.accumulate}.at(
           range);

@@ -86,7 +86,7 @@ class Head final : public Phase {
   bool tied_;
   float cap_;  // CrossEntropy::cap
   DType dtype_;
-  int64_t tokens_, chunk_;
+  int64_t chunk_;
 };
 
 // The default number of tokens in a head chunk. It gives equal chunks whose workspace is at most `bytes` or kHeadBytes,

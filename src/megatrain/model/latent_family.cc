@@ -1,6 +1,7 @@
 #include "megatrain/model/latent_family.h"
 
 #include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -37,6 +38,7 @@ std::vector<std::string> latent_fields(std::vector<std::string> more) {
 }
 
 void read_latent_sizes(const ConfigReader& r, const AbsentLatent& absent, ModelConfig& c) {
+  for (const char* key : {"kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) r.refuse_null(key);
   LatentConfig& l = c.latent;
   l.kv_rank = r.positive("kv_lora_rank", absent.kv_rank, kMaxWidth);
   const bool whole_queries = r.object().contains("q_lora_rank") && !r.has("q_lora_rank");
@@ -73,9 +75,13 @@ void read_latent_sizes(const ConfigReader& r, const AbsentLatent& absent, ModelC
     fail_input(r.where() + ": 'attention_bias' is true without a q_lora_rank, which is not supported");
   must_be(r, "mlp_bias", false, c.architecture);
   c.window = read_no_window(r, c);
-  c.rope = parse_rope(r, c.max_position);
-  c.rope.rotary_dim = l.turning;
-  c.attention_scale = softmax_factor(r, c.rope) / std::sqrt(static_cast<double>(head));
+  set_latent_rope(r, parse_rope(r, c.max_position), c);
+}
+
+void set_latent_rope(const ConfigReader& r, RopeConfig rope, ModelConfig& c) {
+  rope.rotary_dim = c.latent.turning;
+  c.attention_scale = softmax_factor(r, rope) / std::sqrt(static_cast<double>(c.head_dim));
+  c.rope = std::move(rope);
 }
 
 }  // namespace megatrain

@@ -22,4 +22,7 @@ struct AbsentLatent {
 // Error(bad_input).
 void read_latent_sizes(const ConfigReader& reader, const AbsentLatent& absent, ModelConfig& config);
 
+// Sets another RoPE than read_latent_sizes() did, which `reader` has, and the scale of the softmax that goes with it.
+void set_latent_rope(const ConfigReader& reader, RopeConfig rope, ModelConfig& config);
+
 }  // namespace megatrain

@@ -12,7 +12,7 @@
 #include "megatrain/base/rng.h"
 #include "megatrain/model/family.h"
 #include "megatrain/model/layers/rope_table.h"
-#include "megatrain/model/trained/names_in_whole.h"
+#include "megatrain/model/trained/adapter_checks.h"
 #include "megatrain/tensor/fp8.h"
 #include "megatrain/tensor/mxfp4.h"
 
@@ -28,17 +28,25 @@ LayerLayout layout_of(std::vector<TensorSpec> tensors, DType dtype) {
 }
 
 // The tensors of each record of a layer: the block's first one, those of buffers, the experts', their adapters', the
-// block's adapters.
+// block's adapters, and those of further phases, each with its adapters.
 std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, int64_t layer,
                                                     const AdapterRules& adapter, int64_t experts_per_record) {
-  std::vector<std::vector<TensorSpec>> lists = family_of(config).tensors(config, layer);
+  const Family& family = family_of(config);
+  std::vector<std::vector<TensorSpec>> lists = family.tensors(config, layer);
   std::vector<TensorSpec> adapters = adapter_tensors(adapter, lists.front());
   const auto with_adapters = [&](std::vector<std::vector<TensorSpec>> records) {
     if (!adapters.empty()) records.push_back(std::move(adapters));
+    if (!family.more_tensors) return records;
+    for (std::vector<TensorSpec>& list : family.more_tensors(config, layer)) {
+      std::vector<TensorSpec> own = adapter_tensors(adapter, list);
+      records.push_back(std::move(list));
+      if (!own.empty()) records.push_back(std::move(own));
+    }
     return records;
   };
   if (!config.experts.in_layer(layer)) return with_adapters(std::move(lists));
-  const int64_t group = experts_per_record > 0 ? experts_per_record : config.experts.count;
+  const int64_t group =
+      experts_per_record > 0 && !config.experts.beside_mlp ? experts_per_record : config.experts.count;
   const auto first_expert = lists.size() - static_cast<size_t>(config.experts.count);
   const std::vector<std::vector<TensorSpec>> of_experts =
       expert_adapter_tensors(adapter, std::span(lists).subspan(first_expert));
@@ -102,7 +110,10 @@ ModelConfig one_layer_of_each_kind(const ModelConfig& config) {
 int64_t largest_layer_record(const ModelConfig& config) {
   const std::vector<LayerLayout> layouts = model_layouts(one_layer_of_each_kind(config));
   int64_t largest = 0;
-  for (size_t r = 1; r + 1 < layouts.size(); ++r) largest = std::max(largest, layouts[r].elements);
+  for (size_t r = 1; r + 1 < layouts.size(); ++r) {
+    const bool is_table = layouts[r].tensors.front().role == TensorRole::embedding;  // its rows are looked up
+    if (!is_table) largest = std::max(largest, layouts[r].elements);
+  }
   return largest;
 }
 
@@ -216,13 +227,13 @@ int64_t Model::workspace_bytes() const {
 }
 
 int64_t Model::table_bytes() const {
-  int64_t floats = rope_floats(config.rope, config.head_dim, shape.positions);
+  int64_t floats = rope_floats(config.rope, config.full_head_dim(), shape.positions);
   if (config.window_rope) floats += rope_floats(*config.window_rope, config.head_dim, shape.positions);
   return floats * 4;
 }
 
 std::vector<float> Model::make_tables() const {
-  std::vector<float> tables = make_rope_table(config.rope, config.head_dim, shape.positions);
+  std::vector<float> tables = make_rope_table(config.rope, config.full_head_dim(), shape.positions);
   if (config.window_rope) {
     const std::vector<float> more = make_rope_table(*config.window_rope, config.head_dim, shape.positions);
     tables.insert(tables.end(), more.begin(), more.end());
@@ -268,6 +279,9 @@ void init_vector(const ModelConfig& c, const TensorSpec& tensor, uint64_t seed, 
   switch (tensor.init) {
     case VectorInit::by_role: return fill(tensor.role == TensorRole::norm ? 1 - c.norm_offset : 0);
     case VectorInit::ones: return fill(1);
+    case VectorInit::log_of_place:
+      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(std::log(static_cast<double>(begin + i + 1)));
+      return;
     case VectorInit::log_of_uniform: break;
   }
   constexpr double kLeast = 0.01, kMost = 16;

@@ -79,7 +79,7 @@ int64_t largest_layer_record(const ModelConfig& config);
 // Fills one fp32 tensor with initial values:
 // - matrices: normal(0, init_std)
 // - norms: the value that makes them multiply by one
-// - vectors that say so (VectorInit): ones, or logarithms of numbers between 0.01 and 16
+// - vectors that say so (VectorInit): ones, logarithms of numbers between 0.01 and 16, or of 1, 2, 3, …
 // - other vectors, and the padding id's row of the embedding: zeros
 // - packed matrices: numbers of about that deviation that their packing holds, in fp8 under drawn_fp8_scale()
 // Element i depends only on (seed, tensor name, i), so pieces may be filled in any order.

@@ -39,10 +39,10 @@ void refuse_no_model(const std::string& key, const std::string& path) {
                     "weights",
                     key, path, path));
   if (!fs::is_directory(path, none))
-    fail_input(
-        fmt::format("{} {} {}; give a Hugging Face model directory (config.json, weights, tokenizer), or Org/Name of "
-                    "one that 'hf download' has fetched",
-                    key, path, fs::exists(path, none) ? "is not a directory" : "does not exist"));
+    fail_input(fmt::format(
+        "{} {} {}; give a Hugging Face model directory (config.json, weights, tokenizer), or Org/Name of "
+        "one that 'hf download' has fetched",
+        key, path, fs::exists(path, none) ? "is not a directory" : "does not exist" + unexpanded_hint(path)));
   if (fs::exists(path + "/config.json", none)) return;
   if (fs::exists(path + "/config.resolved.yaml", none))
     fail_input(fmt::format("{0} {1} is a run, whose trained model is {1}/model{2}; give that", key, path,

@@ -28,8 +28,11 @@ constexpr const char* kText = "text_config";
 const std::set<std::string> kOtherParts = {
     "audio_config",
     "audio_token_id",
+    "boa_token_id",
     "boi_token_id",
     "boi_token_index",
+    "eoa_token_id",
+    "eoa_token_index",
     "eoi_token_id",
     "eoi_token_index",
     "image_token_id",
@@ -88,7 +91,7 @@ Found find_pair(const json& config, const ConfigReader& text, const std::string&
   const std::string type = text.object() == config ? first.text_type : text.string("model_type", first.text_type);
   std::vector<std::string> types;
   for (const Found& candidate : candidates) {
-    if (candidate.outer->text_type == type) return candidate;
+    if (candidate.outer->text_type == type || has_model_type(*candidate.family, type)) return candidate;
     types.push_back(candidate.outer->text_type);
   }
   fail_input(fmt::format("{}: 'model_type' is '{}'; the text part of {} is read if it is {}", text.where(), type,

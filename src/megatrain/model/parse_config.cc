@@ -28,10 +28,11 @@ const Family& find_family(const ConfigReader& r) {
     for (const MultimodalClass& outer : family.part_of) names.push_back(outer.architecture);
   }
   std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());  // a class may have text parts of several families
   const std::string type = r.string("model_type", "");
   if (!r.has("architectures")) {
     for (const Family& family : families())
-      if (type == family.model_type) return family;
+      if (has_model_type(family, type)) return family;
   }
   if (!r.has("architectures") || !r.at("architectures").is_array() || r.at("architectures").size() != 1 ||
       !r.at("architectures")[0].is_string()) {
@@ -47,7 +48,7 @@ const Family& find_family(const ConfigReader& r) {
     fail_input(fmt::format("{}: architecture '{}' is not supported{}; supported are {}", r.where(), name, why,
                            fmt::join(names, ", ")));
   }
-  if (!type.empty() && type != found->model_type) {
+  if (!type.empty() && !has_model_type(*found, type)) {
     fail_input(
         fmt::format("{}: 'model_type' is '{}' and 'architectures' is [\"{}\"], whose model_type is '{}'; "
                     "transformers uses model_type: correct the wrong one",
@@ -72,7 +73,7 @@ ModelConfig parse_model_config(const nlohmann::json& object, const std::string& 
   config.architecture = family.architecture;
   family.read(reader, config);
   if (!config.mxfp4_experts) config.fp8_exceptions = read_fp8_exceptions(reader);
-  check_rope_is_finite(config.rope, config.head_dim, where);
+  check_rope_is_finite(config.rope, config.full_head_dim(), where);
   if (config.window_rope) check_rope_is_finite(*config.window_rope, config.head_dim, where);
   return config;
 }

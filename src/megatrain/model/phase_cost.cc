@@ -8,10 +8,11 @@ namespace {
 
 void add(CallCost& sum, const std::vector<OpNote>& notes) {
   for (const OpNote& note : notes) {
-    const double flops = note_flops(note);
+    const double flops = note_flops(note), recurrence = recurrence_flops(note);
     sum.flops += flops;
+    sum.recurrence += recurrence;
     if (attention_length(note)) sum.attention += flops;
-    if (flops == 0) sum.bytes += note_bytes(note);
+    if (flops == 0 && recurrence == 0) sum.bytes += note_bytes(note);
   }
 }
 
@@ -40,7 +41,10 @@ PhaseCost phase_cost(const Phase& phase, const NotesShape& shape) {
   const PhaseNotes notes = phase_notes(phase, shape, Keep{levels - 1});
   PhaseCost cost{.forward = forward_cost(notes), .backward = backward_cost(notes), .levels = {}, .parts = {}};
   const auto less = [](const CallCost& a, const CallCost& b) {
-    return CallCost{.flops = a.flops - b.flops, .attention = a.attention - b.attention, .bytes = a.bytes - b.bytes};
+    return CallCost{.flops = a.flops - b.flops,
+                    .attention = a.attention - b.attention,
+                    .recurrence = a.recurrence - b.recurrence,
+                    .bytes = a.bytes - b.bytes};
   };
   for (int32_t level = 0; level < levels; ++level) {
     const PhaseNotes kept = phase_notes(phase, shape, Keep{level});

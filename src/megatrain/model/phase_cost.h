@@ -9,9 +9,10 @@
 namespace megatrain {
 
 struct CallCost {
-  double flops = 0;      // of matmuls and attention
-  double attention = 0;  // flops of attention only
-  double bytes = 0;      // moved by all other calls, which are memory-bound; each operand counted once
+  double flops = 0;       // of matmuls and attention
+  double attention = 0;   // flops of attention only
+  double recurrence = 0;  // flops within the chunks of recurrences, which `flops` does not have
+  double bytes = 0;       // moved by all other calls, which are memory-bound; each operand counted once
 };
 
 // For one micro-batch.

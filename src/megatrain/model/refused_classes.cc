@@ -74,10 +74,9 @@ std::vector<RefusedGroup> dense_groups() {
       {"layers add embeddings of their own and share keys and values",
        "Gemma 3",
        {"Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"}},
-      {"its global layers have heads of another size",
-       "Gemma 3",
-       {"Gemma4AssistantForCausalLM", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
-        "Gemma4UnifiedAssistantForCausalLM", "Gemma4UnifiedForCausalLM", "Gemma4UnifiedForConditionalGeneration"}},
+      {"it drafts tokens for another model",
+       "Gemma 4",
+       {"Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"}},
   };
 }
 
@@ -95,13 +94,12 @@ std::vector<RefusedGroup> latent_groups() {
 std::vector<RefusedGroup> recurrent_groups() {
   return {{"it has state space layers (Mamba)",
            kDense,
-           {"BambaForCausalLM", "FalconH1ForCausalLM", "FalconMambaForCausalLM", "GraniteMoeHybridForCausalLM",
-            "JambaForCausalLM", "Mamba2ForCausalLM", "MambaForCausalLM", "NemotronHForCausalLM", "Zamba2ForCausalLM",
-            "ZambaForCausalLM"}},
+           {"BambaForCausalLM", "FalconH1ForCausalLM", "FalconMambaForCausalLM", "JambaForCausalLM",
+            "Mamba2ForCausalLM", "MambaForCausalLM", "NemotronHForCausalLM", "Zamba2ForCausalLM", "ZambaForCausalLM"}},
           {"it has recurrent layers", kDense, {"RecurrentGemmaForCausalLM", "RwkvForCausalLM", "xLSTMForCausalLM"}},
           {"most of its layers use linear attention",
            kExperts,
-           {"BailingHybridForCausalLM", "KimiLinearForCausalLM", "MiniMaxForCausalLM", "Qwen3NextForCausalLM"}},
+           {"BailingHybridForCausalLM", "KimiLinearForCausalLM", "MiniMaxForCausalLM"}},
           {"most of its layers use linear attention", "Qwen3 or OLMo 3", {"OlmoHybridForCausalLM"}},
           {"it has layers of short convolutions",
            kDense,

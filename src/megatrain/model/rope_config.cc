@@ -26,7 +26,7 @@ double yarn_attention_factor(const ConfigReader& rope, double factor) {
 // Parses one of the two objects; `theta` is used if it has no rope_theta.
 RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double theta, int64_t max_position) {
   RopeConfig rope;
-  r.refuse_null("rope_theta");
+  for (const char* key : {"rope_theta", "rope_type"}) r.refuse_null(key);
   rope.theta = r.positive_number("rope_theta", theta);
   if (r.number("partial_rotary_factor", 1.0) != 1.0)
     fail_input(fmt::format("{}: 'partial_rotary_factor' is {}; megatrain supports only 1.0 here", r.where(),
@@ -102,12 +102,12 @@ RopeConfig parse_object(const ConfigReader& r, const ConfigReader& model, double
 
 bool same(const RopeConfig& a, const RopeConfig& b) {
   const auto& [scaling, theta, factor, low, high, original, fast, slow, attention, truncate, rotary, short_factor,
-               long_factor, pairs, growth] = a;
+               long_factor, pairs, growth, proportion] = a;
   return std::tie(scaling, theta, factor, low, high, original, fast, slow, attention, truncate, rotary, short_factor,
-                  long_factor, pairs, growth) == std::tie(b.scaling, b.theta, b.factor, b.low_freq_factor,
-                                                          b.high_freq_factor, b.original_max_position, b.beta_fast,
-                                                          b.beta_slow, b.attention_factor, b.truncate, b.rotary_dim,
-                                                          b.short_factor, b.long_factor, b.pairs, b.query_growth);
+                  long_factor, pairs, growth, proportion) ==
+         std::tie(b.scaling, b.theta, b.factor, b.low_freq_factor, b.high_freq_factor, b.original_max_position,
+                  b.beta_fast, b.beta_slow, b.attention_factor, b.truncate, b.rotary_dim, b.short_factor, b.long_factor,
+                  b.pairs, b.query_growth, b.proportion);
 }
 
 }  // namespace
@@ -164,6 +164,25 @@ RopeConfig parse_partial_rope(const ConfigReader& model, const ModelConfig& c, d
     fail_input(fmt::format("{}: '{}' is {}, so {} of a head's {} elements would be rotated; the number must be even",
                            model.where(), kPart, part, turning, c.head_dim));
   rope.rotary_dim = turning == c.head_dim ? 0 : turning;
+  return rope;
+}
+
+RopeConfig parse_growing_rope(const ConfigReader& model, json parameters, const ModelConfig& c) {
+  constexpr const char *kBeta = "llama_4_scaling_beta", *kOriginal = "original_max_position_embeddings";
+  const ConfigReader r(parameters, model.where() + ": rope_parameters");
+  for (const char* key : {kBeta, kOriginal}) {
+    if (!r.has(key)) fail_input(fmt::format("{}: '{}' is missing; {} needs it", r.where(), key, c.architecture));
+  }
+  const double beta = r.number(kBeta, 0), original = r.positive_number(kOriginal, 1);
+  if (beta < 0) fail_input(fmt::format("{}: '{}' is {}; it must be a number of at least 0", r.where(), kBeta, beta));
+  for (const char* key : {kBeta, "max_position_embeddings"}) parameters.erase(key);  // the latter is not read
+  json object = {{"rope_parameters", parameters}};
+  for (const char* key : {"rope_theta", kOriginal}) {  // must be those of rope_parameters
+    if (model.has(key)) object[key] = model.at(key);
+  }
+  RopeConfig rope = parse_rope(ConfigReader(object, model.where()), c.max_position);
+  rope.query_growth = beta;
+  rope.original_max_position = original;
   return rope;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "megatrain/io/json.h"
 #include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/config_reader.h"
 
@@ -19,6 +20,10 @@ RopeConfig parse_rope(const ConfigReader& model, int64_t max_position, double th
 // `part` is transformers' default. `unused` names fields of the RoPE that text does not need.
 RopeConfig parse_partial_rope(const ConfigReader& model, const ModelConfig& config, double theta, double part,
                               const std::vector<std::string>& unused = {});
+
+// The same for a family whose queries grow with the position (RopeConfig::query_growth), of which `parameters` are the
+// rope_parameters. They must have llama_4_scaling_beta and original_max_position_embeddings.
+RopeConfig parse_growing_rope(const ConfigReader& model, nlohmann::json parameters, const ModelConfig& config);
 
 // Refuses values that together divide by zero or overflow, although each alone is valid. Throws Error(bad_input).
 void check_rope_is_finite(const RopeConfig& rope, int64_t head_dim, const std::string& where);

@@ -33,7 +33,7 @@ void append(std::vector<OpNote>& to, const std::vector<OpNote>& notes) {
 MicroBatchView made_up_batch(const NotesShape& shape) {
   MicroBatchView micro;
   micro.tokens = shape.sequences * shape.seq_len;
-  micro.labels = micro.positions = reinterpret_cast<const int32_t*>(made_up(3));
+  micro.labels = micro.positions = micro.row = reinterpret_cast<const int32_t*>(made_up(3));
   micro.documents = {.begin = reinterpret_cast<const int32_t*>(made_up(4)),
                      .count = shape.sequences,
                      .longest = shape.seq_len,

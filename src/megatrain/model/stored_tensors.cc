@@ -123,8 +123,11 @@ TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor) {
     return {.values = files.find(tensor.name), .scales = scales, .packing = WeightPacking::fp8};
   if (s.name.empty()) {
     const TensorSource other{.values = files.find(tensor.or_stored.name), .in_other_form = true};
-    if (other.values != nullptr && files.find(tensor.name) == nullptr) {
-      static_cast<void>(files.parameter(tensor.or_stored.name, file_shape(in_form_of(other, tensor))));  // checks it
+    if (other.values != nullptr) {
+      if (const StoredTensor* whole = files.find(tensor.name))
+        fail_input(fmt::format("{}: {} is stored twice, by itself and in {}: remove the wrong ones.",
+                               files.file_of(*whole), tensor.name, tensor.or_stored.name));
+      static_cast<void>(files.parameter(tensor.or_stored.name, file_shape(in_form_of(true, tensor))));  // checks it
       return other;
     }
     refuse_missing_expert(files, tensor);
@@ -147,9 +150,9 @@ TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor) {
           .packing = WeightPacking::mxfp4};
 }
 
-TensorSpec in_form_of(const TensorSource& source, const TensorSpec& tensor) {
+TensorSpec in_form_of(bool other_form, const TensorSpec& tensor) {
   TensorSpec stored = tensor;
-  if (source.in_other_form) stored.stored = tensor.or_stored;
+  if (other_form) stored.stored = tensor.or_stored;
   return stored;
 }
 
@@ -161,7 +164,7 @@ std::vector<float> read_fp8_scales(const TensorSource& source) {
 
 void read_source(const TensorSource& source, const TensorSpec& of, DType dtype, int64_t begin, int64_t count,
                  float* out) {
-  const TensorSpec tensor = in_form_of(source, of);
+  const TensorSpec tensor = in_form_of(source.in_other_form, of);
   const Stored& s = tensor.stored;
   if (source.packing == WeightPacking::fp8)
     return decode_fp8(dtype, source.values->data + begin, read_fp8_scales(source).data(), tensor.cols, begin, count,
@@ -204,7 +207,7 @@ void read_source(const TensorSource& source, const TensorSpec& of, DType dtype, 
 }
 
 void release_source(const TensorSource& source, const TensorSpec& of) {
-  const TensorSpec tensor = in_form_of(source, of);
+  const TensorSpec tensor = in_form_of(source.in_other_form, of);
   for (const StoredTensor* stored : {source.values, source.scales}) {
     if (stored == nullptr) continue;
     StoredTensor part = *stored;
@@ -214,6 +217,11 @@ void release_source(const TensorSource& source, const TensorSpec& of) {
     }
     release_pages(part);
   }
+}
+
+void release_source(const TensorSource& source, const TensorSpec& of, int64_t begin, int64_t count) {
+  if (in_form_of(source.in_other_form, of).stored.name.empty()) release_pages(*source.values, begin, count);
+  if (begin + count == of.elements()) release_source(source, of);  // and pages that two pieces share
 }
 
 std::vector<FileTensor> file_tensors(const std::vector<const TensorSpec*>& tensors) {

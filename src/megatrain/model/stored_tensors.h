@@ -33,7 +33,9 @@ struct TensorSource {
   bool in_other_form = false;  // the tensor is stored as `or_stored` says
 
   SourceType type() const {
-    return scales ? SourceType(DType::bf16, packing) : SourceType(*parameter_type(values->dtype));
+    SourceType type = scales ? SourceType(DType::bf16, packing) : SourceType(*parameter_type(values->dtype));
+    type.in_other_form = in_other_form;
+    return type;
   }
   std::vector<std::string> names() const;  // in the files
 };
@@ -41,8 +43,8 @@ struct TensorSource {
 // Throws Error(bad_input) if the files lack the tensor, or have it with another shape or type, or in two forms.
 TensorSource find_source(const ModelFiles& files, const TensorSpec& tensor);
 
-// The tensor as this source stores it.
-TensorSpec in_form_of(const TensorSource& source, const TensorSpec& tensor);
+// The tensor as a source stores it.
+TensorSpec in_form_of(bool other_form, const TensorSpec& tensor);
 
 // Reads elements [begin, begin + count) of the tensor as fp32. Where the values depend on the dtype that computes, as
 // those of fp8 do, they are those of `dtype`: fp32 or bf16.
@@ -54,6 +56,10 @@ std::vector<float> read_fp8_scales(const TensorSource& source);
 
 // Calls release_pages() for the file contents that the tensor was read from.
 void release_source(const TensorSource& source, const TensorSpec& tensor);
+
+// The same piece by piece, behind each read_source() of a tensor's consecutive pieces. A tensor that lies in one run of
+// its file is released as it is read, another one behind its last piece.
+void release_source(const TensorSource& source, const TensorSpec& tensor, int64_t begin, int64_t count);
 
 // A tensor as files store it, and the model's tensors that it consists of.
 struct FileTensor {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/trained/adapter_targets.h"
 
 namespace megatrain {
 

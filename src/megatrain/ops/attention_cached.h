@@ -16,8 +16,7 @@ struct CachedAttention {
   const int32_t* sequences;  // (T) the sequence of each new token; tokens of one sequence are adjacent
   const int32_t* positions;  // (T) ascending by one within a sequence
   View q;                    // (T, heads * D), strided rows
-  View k;                    // (T, kv_heads * D), strided rows
-  View v;                    // (T, kv_heads * D), strided rows
+  View k, v;                 // (T, kv_heads * D), strided rows; empty: the caches already have them
   View sinks;                // (heads) or empty, as in AttentionForward
   View k_cache;              // (sequences * context, kv_heads * D) same dtype as k
   View v_cache;              // (sequences * context, kv_heads * D)

@@ -28,6 +28,8 @@
 namespace megatrain {
 
 inline constexpr int64_t kAttentionTile = 16384;
+// cuDNN takes no longer heads, and only its calls are cut.
+inline constexpr int64_t kLongestCutHead = 256;
 
 // Maximum tokens of a tile: kAttentionTile, or fewer so that the pairs of all heads that share a key head are below
 // 2^31.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "megatrain/base/error.h"
-#include "megatrain/base/math.h"
 #include "megatrain/base/units.h"
 
 namespace megatrain {
@@ -22,30 +20,12 @@ int64_t delta_segment_chunks(const DeltaRuleShape& shape) {
   return std::clamp(kSegmentBytes / bytes, kLeastSegmentChunks, kMostSegmentChunks);
 }
 
-// Every slot follows a full segment of one document.
-int64_t delta_slots(const DeltaRuleShape& shape) { return shape.tokens / (kDeltaChunk * delta_segment_chunks(shape)); }
+int64_t delta_slots(const DeltaRuleShape& shape) {
+  return SegmentSizes{.tokens = shape.tokens, .chunk = kDeltaChunk, .most = delta_segment_chunks(shape)}.slots();
+}
 
-std::vector<DeltaSegment> delta_segments(const DeltaRuleShape& shape, const Documents& documents) {
-  const int64_t most = delta_segment_chunks(shape);
-  ensure(documents.host_begin[documents.count] == shape.tokens, "documents tile the micro-batch");
-  std::vector<DeltaSegment> segments;
-  int64_t slots = 0;
-  for (int64_t d = 0; d < documents.count; ++d) {
-    const int64_t begin = documents.host_begin[d], end = documents.host_begin[d + 1];
-    const int64_t chunks = ceil_div(end - begin, kDeltaChunk);
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const bool cut = chunk > 0 && std::ssize(segments.back().chunks) == most;
-      const bool starts = chunk == 0 && (segments.empty() || std::ssize(segments.back().chunks) + chunks > most);
-      if (cut) segments.back().slot_after = slots;
-      if (cut || starts) segments.push_back({.chunks = {}, .slot_before = cut ? slots++ : -1, .slot_after = -1});
-      const int64_t row = begin + chunk * kDeltaChunk;
-      segments.back().chunks.push_back({.row = static_cast<int32_t>(row),
-                                        .tokens = static_cast<int32_t>(std::min(kDeltaChunk, end - row)),
-                                        .first = chunk == 0,
-                                        .last = chunk + 1 == chunks});
-    }
-  }
-  return segments;
+std::vector<ChunkSegment> delta_segments(const DeltaRuleShape& shape, const Documents& documents) {
+  return chunk_segments(documents, {.tokens = shape.tokens, .chunk = kDeltaChunk, .most = delta_segment_chunks(shape)});
 }
 
 int64_t delta_rule_scratch_bytes(const DeltaRuleShape& shape) {

@@ -1,32 +1,15 @@
-// How CUDA's delta rule goes through the chunks of a micro-batch: some at a time, a segment, so that its scratch has a
-// bound. A document that fits into a segment is never cut. Segments change no bit.
+// The segments of CUDA's delta rule (chunk_segments.h) and their scratch.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "megatrain/ops/chunk_segments.h"
 #include "megatrain/ops/delta_rule.h"
 
 namespace megatrain {
 
-inline constexpr int64_t kMostSegmentChunks = 64;
-
-struct DeltaChunkPlace {
-  int32_t row;     // the chunk's first token in the micro-batch
-  int32_t tokens;  // at most kDeltaChunk
-  int32_t first;   // of its document: 1 or 0
-  int32_t last;
-};
-
-// The state between two segments that share a document is kept in a slot; -1: they share none. In backward its gradient
-// replaces it.
-struct DeltaSegment {
-  std::vector<DeltaChunkPlace> chunks;
-  int64_t slot_before = -1;
-  int64_t slot_after = -1;
-};
-
-std::vector<DeltaSegment> delta_segments(const DeltaRuleShape& shape, const Documents& documents);
+std::vector<ChunkSegment> delta_segments(const DeltaRuleShape& shape, const Documents& documents);
 
 // Chunks of a segment, at most.
 int64_t delta_segment_chunks(const DeltaRuleShape& shape);

@@ -35,6 +35,14 @@ struct GatedBackward {
   Activation activation = Activation::silu;
 };
 
+// out = times factor x, in fp32, rounded once. All are of one dtype.
+struct ScaleAll {
+  View x;       // (T, N), strided rows
+  View factor;  // (1), or empty: 1
+  float times = 1;
+  View out;  // (T, N), strided rows; may alias x
+};
+
 // z = gate (kGeluLinear + kGeluCubic gate^2)
 inline constexpr float kGeluLinear = 0x1.988454p+0f;  // 2 sqrt(2 / pi)
 inline constexpr float kGeluCubic = 0x1.2444f2p-4f;   // 0.044715 times kGeluLinear

@@ -51,6 +51,26 @@ struct RouteBackward {
   View grad_logits;                  // (T, E) out, dtype of the activations
 };
 
+// A learned factor of each expert: weights[p] = shares[p] * factors[experts[p]].
+struct ScaleChoices {
+  const int32_t* experts = nullptr;  // (T * k) by pair
+  const float* shares = nullptr;     // (T * k) by pair, as Route gives them
+  int64_t pairs = 0;                 // T * k
+  View factors;                      // (E)
+  float* weights = nullptr;          // (T * k) out
+};
+
+// A factor's gradient is a sum over the expert's rows in order.
+struct ScaleChoicesBackward {
+  const int32_t* begin = nullptr;        // (E + 1) as in SortByExpert
+  const int32_t* pair_of_row = nullptr;  // (T * k)
+  const float* shares = nullptr;         // (T * k) by pair
+  View factors;                          // (E)
+  float* grad_weights = nullptr;         // (T * k) by pair; becomes the gradient of the shares
+  View grad_factors;                     // (E) fp32; empty: not wanted
+  bool accumulate = false;               // grad_factors += (true) or = (false)
+};
+
 // begin[e] is expert e's first row, begin[E] = T * k.
 struct SortByExpert {
   const int32_t* experts = nullptr;  // (T * k) by pair

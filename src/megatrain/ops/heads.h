@@ -19,6 +19,7 @@ struct MoveHeads {
   int64_t to_begin = 0;
   int64_t to_step = 0;
   int64_t zeros = 0;      // columns behind each head in `to` that become 0
+  bool add = false;       // to += instead of to =, in fp32 and rounded once; only with a to_step and without zeros
   bool backward = false;  // it moves gradients; only for cost estimates
 };
 

@@ -59,6 +59,12 @@ double attention_flops(const AttentionShape& shape, const Documents& documents) 
   return 4.0 * pairs * static_cast<double>(shape.tokens) / longest * static_cast<double>(shape.heads * shape.head_dim);
 }
 
+std::string ssd_text(const char* name, const SsdShape& shape, const Documents& documents, const View& x) {
+  return std::string(name) + " " + number(documents.count) + (documents.uniform ? " x " : " up to ") +
+         number(documents.longest) + ", " + number(shape.heads) + "/" + number(shape.groups) + " heads of " +
+         number(shape.state_dim) + "/" + number(shape.head_dim) + " " + dtype_name(x.dtype);
+}
+
 std::string delta_text(const char* name, const DeltaRuleShape& shape, const Documents& documents, const View& q) {
   return std::string(name) + " " + number(documents.count) + (documents.uniform ? " x " : " up to ") +
          number(documents.longest) + ", " + number(shape.key_heads) + "/" + number(shape.value_heads) + " heads of " +
@@ -98,10 +104,10 @@ struct Text {
     return "rope " + shape(a.x) + part + mark(a.backward, " backward");
   }
   std::string operator()(const ShortConvForward& a) const {
-    return "short conv " + shape(a.x) + " by " + number(a.weight.cols);
+    return "short conv " + shape(a.x) + " by " + number(a.weight.cols) + mark(!a.bias.empty(), " + bias");
   }
   std::string operator()(const ShortConvBackward& a) const {
-    return "short conv backward " + shape(a.x) + " by " + number(a.weight.cols) +
+    return "short conv backward " + shape(a.x) + " by " + number(a.weight.cols) + mark(!a.bias.empty(), " + bias") +
            mark(a.grad_weight.empty(), ", frozen") + mark(a.accumulate, ", added");
   }
   std::string operator()(const DeltaGatesForward& a) const { return "delta gates " + shape(a.a); }
@@ -115,11 +121,21 @@ struct Text {
   std::string operator()(const DeltaRuleBackward& a) const {
     return delta_text("delta rule backward", a.shape, a.documents, a.q);
   }
+  std::string operator()(const SsdGatesForward& a) const { return "ssd gates " + shape(a.dt); }
+  std::string operator()(const SsdGatesBackward& a) const {
+    return "ssd gates backward " + shape(a.dt) + mark(a.grad_a_log.empty() && a.grad_dt_bias.empty(), ", frozen") +
+           mark(a.accumulate, ", added");
+  }
+  std::string operator()(const SsdForward& a) const { return ssd_text("ssd", a.shape, a.documents, a.x); }
+  std::string operator()(const SsdBackward& a) const {
+    return ssd_text("ssd backward", a.shape, a.documents, a.x) + mark(a.grad_skip.empty(), ", frozen") +
+           mark(a.accumulate, ", added");
+  }
   std::string operator()(const GatedNormForward& a) const {
-    return "gated norm " + shape(a.x) + " by " + number(a.weight.cols);
+    return "gated norm " + shape(a.x) + " by " + number(a.group_size()) + mark(a.gate_first, ", gated first");
   }
   std::string operator()(const GatedNormBackward& a) const {
-    return "gated norm backward " + shape(a.x) + " by " + number(a.weight.cols) +
+    return "gated norm backward " + shape(a.x) + " by " + number(a.group_size()) + mark(a.gate_first, ", gated first") +
            mark(a.grad_weight.empty(), ", frozen") + mark(a.accumulate, ", added");
   }
   std::string operator()(const MoveHeads& a) const {
@@ -143,6 +159,7 @@ struct Text {
   }
   std::string operator()(const OutputGateForward& a) const { return "output gate " + shape(a.x); }
   std::string operator()(const OutputGateBackward& a) const { return "output gate backward " + shape(a.x); }
+  std::string operator()(const ScaleAll& a) const { return "scale " + shape(a.x); }
   std::string operator()(const Route& a) const {
     return "route " + shape(a.logits) + " to " + number(a.choices) + ", " + name_of(a.score) +
            (a.groups > 1 ? ", " + number(a.kept_groups) + " of " + number(a.groups) + " groups" : "");
@@ -217,6 +234,33 @@ double sum(const Views&... views) {
   return (static_cast<double>(views.empty() ? 0 : views.bytes()) + ...);
 }
 
+// Matmuls of a chunk's pairs of tokens with keys and values, and of its state. The backward computes the forward again
+// and twice as much for the gradients.
+constexpr double kRecurrenceBackward = 3;
+
+double chunk_flops(const DeltaRuleShape& shape) {
+  const double keys = static_cast<double>(shape.key_dim), values = static_cast<double>(shape.value_dim);
+  const double of_pairs = 2 * static_cast<double>(kDeltaChunk) * (3 * keys + 2 * values);
+  return (of_pairs + 6 * keys * values) * static_cast<double>(shape.tokens * shape.value_heads);
+}
+
+double chunk_flops(const SsdShape& shape) {
+  const double width = static_cast<double>(shape.head_dim), state = static_cast<double>(shape.state_dim);
+  const double of_pairs = 2 * static_cast<double>(kSsdChunk) * (state + width);
+  return (of_pairs + 4 * state * width) * static_cast<double>(shape.tokens * shape.heads);
+}
+
+struct RecurrenceFlops {
+  double operator()(const DeltaRuleForward& a) const { return chunk_flops(a.shape); }
+  double operator()(const DeltaRuleBackward& a) const { return kRecurrenceBackward * chunk_flops(a.shape); }
+  double operator()(const SsdForward& a) const { return chunk_flops(a.shape); }
+  double operator()(const SsdBackward& a) const { return kRecurrenceBackward * chunk_flops(a.shape); }
+  template <class Other>
+  double operator()(const Other&) const {
+    return 0;
+  }
+};
+
 // Bytes of the expected rows, and of the weights of all experts.
 template <class... Views>
 double sum_of_rows(const ExpertRows& rows, const Views&... views) {
@@ -231,11 +275,18 @@ double sum_of_experts(const ExpertRows& rows, const Weights&... weights) {
 double lists(int64_t count, int64_t bytes_each) { return static_cast<double>(count * bytes_each); }
 
 // fp32 numbers that the chunks of the delta rule keep in scratch, written and read, of which `states` a chunk have a
-// state's size. Its matmuls are too small to be bound by arithmetic.
+// state's size.
 double delta_scratch(const DeltaRuleShape& shape, double keys, double values, double states) {
   const double dk = static_cast<double>(shape.key_dim), dv = static_cast<double>(shape.value_dim);
   const double of_head = keys * dk + values * dv + states * dk * dv / static_cast<double>(kDeltaChunk);
   return 4 * of_head * static_cast<double>(shape.tokens * shape.value_heads);
+}
+
+// The same of Mamba 2's recurrence: matrices of pairs beside states.
+double ssd_scratch(const SsdShape& shape, double pairs, double states) {
+  const double chunk = static_cast<double>(kSsdChunk);
+  const double of_head = pairs * chunk + states * static_cast<double>(shape.state_dim * shape.head_dim) / chunk;
+  return 4 * of_head * static_cast<double>(shape.tokens * shape.heads);
 }
 
 struct Bytes {
@@ -256,9 +307,9 @@ struct Bytes {
   double operator()(const Rope& a) const {
     return 2 * sum(a.x) * static_cast<double>(a.rotary_dim) / static_cast<double>(a.head_dim);
   }
-  double operator()(const ShortConvForward& a) const { return sum(a.x, a.weight, a.out); }
+  double operator()(const ShortConvForward& a) const { return sum(a.x, a.weight, a.bias, a.out); }
   double operator()(const ShortConvBackward& a) const {
-    return sum(a.x, a.weight, a.grad_out, a.grad_x, a.grad_weight);
+    return sum(a.x, a.weight, a.bias, a.grad_out, a.grad_x, a.grad_weight, a.grad_bias);
   }
   double operator()(const DeltaGatesForward& a) const { return sum(a.a, a.b, a.g, a.beta); }
   double operator()(const DeltaGatesBackward& a) const {
@@ -270,6 +321,15 @@ struct Bytes {
   double operator()(const DeltaRuleBackward& a) const {
     return sum(a.q, a.k, a.v, a.g, a.beta, a.grad_out, a.grad_q, a.grad_k, a.grad_v, a.grad_g, a.grad_beta) +
            delta_scratch(a.shape, 9, 8, 4);
+  }
+  double operator()(const SsdGatesForward& a) const { return sum(a.dt, a.step, a.g); }
+  double operator()(const SsdGatesBackward& a) const { return sum(a.dt, a.grad_step, a.grad_g, a.grad_dt); }
+  double operator()(const SsdForward& a) const {
+    return sum(a.x, a.b, a.c, a.step, a.g, a.out) + ssd_scratch(a.shape, 0, 4);
+  }
+  double operator()(const SsdBackward& a) const {
+    return 2 * sum(a.x, a.b, a.c, a.step, a.g) + sum(a.grad_out, a.grad_x, a.grad_b, a.grad_c, a.grad_step, a.grad_g) +
+           ssd_scratch(a.shape, 3, 10);
   }
   double operator()(const GatedNormForward& a) const { return sum(a.x, a.z, a.weight, a.out); }
   double operator()(const GatedNormBackward& a) const {
@@ -287,6 +347,7 @@ struct Bytes {
   double operator()(const GatedBackward& a) const {
     return sum(a.gate_up, a.row_gate, a.grad_out, a.grad_gate_up, a.grad_row_gate, a.out);
   }
+  double operator()(const ScaleAll& a) const { return sum(a.x, a.out); }
   double operator()(const OutputGateForward& a) const { return sum(a.x, a.gate, a.out); }
   double operator()(const OutputGateBackward& a) const { return sum(a.x, a.gate, a.grad_out, a.grad_x, a.grad_gate); }
   double operator()(const Route& a) const { return sum(a.logits) + lists(a.logits.rows * a.choices, 8); }
@@ -322,6 +383,7 @@ struct Bytes {
 std::string note_text(const OpNote& note) { return std::visit(Text{}, note); }
 double note_flops(const OpNote& note) { return std::visit(Flops{}, note); }
 double note_bytes(const OpNote& note) { return std::visit(Bytes{}, note); }
+double recurrence_flops(const OpNote& note) { return std::visit(RecurrenceFlops{}, note); }
 
 std::optional<int64_t> expert_count(const OpNote& note) {
   return std::visit(

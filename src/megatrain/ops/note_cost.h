@@ -17,6 +17,10 @@ std::string note_text(const OpNote& note);
 double note_flops(const OpNote& note);
 double note_bytes(const OpNote& note);  // every operand is read or written once
 
+// FLOPs of the matmuls within the chunks of a recurrence: the gated delta rule and Mamba 2. 0 for other ops. They are
+// apart from note_flops(), because such small matmuls run far below the rate of a layer's.
+double recurrence_flops(const OpNote& note);
+
 // The number of experts of a call over rows of experts; empty for other calls.
 std::optional<int64_t> expert_count(const OpNote& note);
 

@@ -49,11 +49,11 @@ class Placer {
     a.sin = floats(a.rotary_dim / 2);
   }
   void operator()(ShortConvForward& a) {
-    place(a.x, a.weight, a.out);
+    place(a.x, a.weight, a.bias, a.out);
     documents(a.x.rows, a.documents);
   }
   void operator()(ShortConvBackward& a) {
-    place(a.x, a.weight, a.grad_out, a.grad_x, a.grad_weight);
+    place(a.x, a.weight, a.bias, a.grad_out, a.grad_x, a.grad_weight, a.grad_bias);
     documents(a.x.rows, a.documents);
   }
   void operator()(DeltaGatesForward& a) { place(a.a, a.b, a.a_log, a.dt_bias, a.g, a.beta); }
@@ -70,6 +70,20 @@ class Placer {
     gates(a.g);
     documents(a.shape.tokens, a.documents);
   }
+  void operator()(SsdGatesForward& a) { place(a.dt, a.a_log, a.dt_bias, a.step, a.g); }
+  void operator()(SsdGatesBackward& a) {
+    place(a.dt, a.a_log, a.dt_bias, a.grad_step, a.grad_g, a.grad_dt, a.grad_a_log, a.grad_dt_bias);
+  }
+  void operator()(SsdForward& a) {
+    place(a.x, a.b, a.c, a.step, a.skip, a.out);
+    gates(a.g);
+    documents(a.shape.tokens, a.documents);
+  }
+  void operator()(SsdBackward& a) {
+    place(a.x, a.b, a.c, a.step, a.skip, a.grad_out, a.grad_x, a.grad_b, a.grad_c, a.grad_step, a.grad_g, a.grad_skip);
+    gates(a.g);
+    documents(a.shape.tokens, a.documents);
+  }
   void operator()(GatedNormForward& a) { place(a.x, a.z, a.weight, a.out); }
   void operator()(GatedNormBackward& a) { place(a.x, a.z, a.weight, a.grad_out, a.grad_x, a.grad_z, a.grad_weight); }
   void operator()(MoveHeads& a) { place(a.from, a.to); }
@@ -80,6 +94,7 @@ class Placer {
   void operator()(GatedBackward& a) {
     place(a.gate_up, a.row_gate, a.grad_out, a.grad_gate_up, a.grad_row_gate, a.out);
   }
+  void operator()(ScaleAll& a) { place(a.x, a.factor, a.out); }
   void operator()(OutputGateForward& a) { place(a.x, a.gate, a.out); }
   void operator()(OutputGateBackward& a) { place(a.x, a.gate, a.grad_out, a.grad_x, a.grad_gate); }
   void operator()(Route& a) {
@@ -233,7 +248,7 @@ class Placer {
     weights.first.data = all.data;
   }
 
-  // The delta rule's state grows without bound if a logarithm of its decay is positive.
+  // A state of the delta rule or of Mamba 2 grows without bound if a logarithm of its decay is positive.
   void gates(View& g) {
     place_one(g);
     if (!base_) return;

@@ -19,16 +19,19 @@
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
 #include "megatrain/ops/short_conv.h"
+#include "megatrain/ops/ssd.h"
+#include "megatrain/ops/ssd_gates.h"
 
 namespace megatrain {
 
-using OpNote = std::variant<LinearForward, LinearBackwardInput, LinearBackwardWeight, AttentionForward,
-                            AttentionBackward, RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward,
-                            Route, RouteBackward, SortByExpert, GatherRows, ExpertsForward, ExpertsBackwardInput,
-                            ExpertsBackwardWeight, ExpertsGated, ExpertsGatedBackward, CombineRows, CountExperts,
-                            CrossEntropy, Dropout, DoraFactors, ScaleColumns, OutputGateForward, OutputGateBackward,
-                            ShortConvForward, ShortConvBackward, DeltaGatesForward, DeltaGatesBackward,
-                            DeltaRuleForward, DeltaRuleBackward, GatedNormForward, GatedNormBackward, MoveHeads>;
+using OpNote =
+    std::variant<LinearForward, LinearBackwardInput, LinearBackwardWeight, AttentionForward, AttentionBackward,
+                 RmsNormForward, RmsNormBackward, Rope, GatedForward, GatedBackward, Route, RouteBackward, SortByExpert,
+                 GatherRows, ExpertsForward, ExpertsBackwardInput, ExpertsBackwardWeight, ExpertsGated,
+                 ExpertsGatedBackward, CombineRows, CountExperts, CrossEntropy, Dropout, DoraFactors, ScaleColumns,
+                 ScaleAll, OutputGateForward, OutputGateBackward, ShortConvForward, ShortConvBackward,
+                 DeltaGatesForward, DeltaGatesBackward, DeltaRuleForward, DeltaRuleBackward, SsdGatesForward,
+                 SsdGatesBackward, SsdForward, SsdBackward, GatedNormForward, GatedNormBackward, MoveHeads>;
 
 // Whether a backward pass makes this call only to recompute its inner activations. A descending CombineRows is the
 // backward's own. Its gather of gradient rows looks like one of activations, so it is counted as recomputation.
@@ -42,6 +45,7 @@ inline bool is_forward_call(const OpNote& note) {
          std::holds_alternative<SortByExpert>(note) || std::holds_alternative<GatherRows>(note) ||
          std::holds_alternative<ExpertsForward>(note) || std::holds_alternative<ExpertsGated>(note) ||
          std::holds_alternative<ShortConvForward>(note) || std::holds_alternative<DeltaGatesForward>(note) ||
+         std::holds_alternative<SsdGatesForward>(note) || std::holds_alternative<SsdForward>(note) ||
          std::holds_alternative<DeltaRuleForward>(note) || std::holds_alternative<GatedNormForward>(note) ||
          (rope && !rope->backward) || (heads && !heads->backward) || (combine && !combine->descending);
 }

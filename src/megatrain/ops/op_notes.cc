@@ -22,6 +22,10 @@ struct Caller {
   void operator()(const DeltaGatesBackward& args) const { ops.delta_gates_backward(stream, args); }
   void operator()(const DeltaRuleForward& args) const { ops.delta_rule_forward(stream, args); }
   void operator()(const DeltaRuleBackward& args) const { ops.delta_rule_backward(stream, args); }
+  void operator()(const SsdGatesForward& args) const { ops.ssd_gates_forward(stream, args); }
+  void operator()(const SsdGatesBackward& args) const { ops.ssd_gates_backward(stream, args); }
+  void operator()(const SsdForward& args) const { ops.ssd_forward(stream, args); }
+  void operator()(const SsdBackward& args) const { ops.ssd_backward(stream, args); }
   void operator()(const GatedNormForward& args) const { ops.gated_norm_forward(stream, args); }
   void operator()(const GatedNormBackward& args) const { ops.gated_norm_backward(stream, args); }
   void operator()(const MoveHeads& args) const { ops.move_heads(stream, args); }
@@ -32,6 +36,7 @@ struct Caller {
   void operator()(const GatedBackward& args) const { ops.gated_backward(stream, args); }
   void operator()(const OutputGateForward& args) const { ops.output_gate_forward(stream, args); }
   void operator()(const OutputGateBackward& args) const { ops.output_gate_backward(stream, args); }
+  void operator()(const ScaleAll& args) const { ops.scale_all(stream, args); }
   void operator()(const Route& args) const { ops.route(stream, args); }
   void operator()(const RouteBackward& args) const { ops.route_backward(stream, args); }
   void operator()(const SortByExpert& args) const { ops.sort_by_expert(stream, args); }

@@ -34,6 +34,10 @@ class OpNotes final : public Ops {
   void delta_gates_backward(Stream&, const DeltaGatesBackward& args) override { notes_.emplace_back(args); }
   void delta_rule_forward(Stream&, const DeltaRuleForward& args) override { notes_.emplace_back(args); }
   void delta_rule_backward(Stream&, const DeltaRuleBackward& args) override { notes_.emplace_back(args); }
+  void ssd_gates_forward(Stream&, const SsdGatesForward& args) override { notes_.emplace_back(args); }
+  void ssd_gates_backward(Stream&, const SsdGatesBackward& args) override { notes_.emplace_back(args); }
+  void ssd_forward(Stream&, const SsdForward& args) override { notes_.emplace_back(args); }
+  void ssd_backward(Stream&, const SsdBackward& args) override { notes_.emplace_back(args); }
   void gated_norm_forward(Stream&, const GatedNormForward& args) override { notes_.emplace_back(args); }
   void gated_norm_backward(Stream&, const GatedNormBackward& args) override { notes_.emplace_back(args); }
   void move_heads(Stream&, const MoveHeads& args) override { notes_.emplace_back(args); }
@@ -44,6 +48,7 @@ class OpNotes final : public Ops {
   void gated_backward(Stream&, const GatedBackward& args) override { notes_.emplace_back(args); }
   void output_gate_forward(Stream&, const OutputGateForward& args) override { notes_.emplace_back(args); }
   void output_gate_backward(Stream&, const OutputGateBackward& args) override { notes_.emplace_back(args); }
+  void scale_all(Stream&, const ScaleAll& args) override { notes_.emplace_back(args); }
   void route(Stream&, const Route& args) override { notes_.emplace_back(args); }
   void route_backward(Stream&, const RouteBackward& args) override { notes_.emplace_back(args); }
   void sort_by_expert(Stream&, const SortByExpert& args) override { notes_.emplace_back(args); }
@@ -57,14 +62,17 @@ class OpNotes final : public Ops {
   void count_experts(Stream&, const CountExperts& args) override { notes_.emplace_back(args); }
   void cross_entropy(Stream&, const CrossEntropy& args) override { notes_.emplace_back(args); }
 
-  // What moves rows or columns and multiplies nothing, and what the phases of a training step do not call.
+  // What multiplies nothing or next to nothing, and what the phases of a training step do not call.
   void attention_cached(Stream&, const CachedAttention&) override {}
   void short_conv_cached(Stream&, const ShortConvCached&) override {}
   void delta_rule_cached(Stream&, const DeltaRuleCached&) override {}
+  void ssd_cached(Stream&, const SsdCached&) override {}
   void embedding_forward(Stream&, const EmbeddingForward&) override {}
   void embedding_backward(Stream&, const EmbeddingBackward&) override {}
   void move_columns(Stream&, const MoveColumns&) override {}
   void cap_logits(Stream&, const CapLogits&) override {}
+  void scale_choices(Stream&, const ScaleChoices&) override {}
+  void scale_choices_backward(Stream&, const ScaleChoicesBackward&) override {}
   void balance_slopes(Stream&, const BalanceSlopes&) override {}
   void finish_gradient(Stream&, const FinishGradient&) override {}
   void sum_losses(Stream&, const SumLosses&) override {}

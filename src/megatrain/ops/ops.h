@@ -30,16 +30,19 @@
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
 #include "megatrain/ops/short_conv.h"
+#include "megatrain/ops/ssd.h"
+#include "megatrain/ops/ssd_gates.h"
 #include "megatrain/ops/unpack.h"
 
 namespace megatrain {
 
 // The largest shapes that the ops will get. Scratch is sized from this once, before the first step.
 struct OpsShape {
-  DType dtype = DType::bf16;           // weights and activations
-  AttentionShape attention{};          // its window is not read
-  std::vector<int64_t> windows = {0};  // distinct windows of the layers; 0: none
+  DType dtype = DType::bf16;                   // weights and activations
+  int64_t tokens = 0;                          // T of a micro-batch; in generation, the maximum of new tokens in a pass
+  std::vector<AttentionShape> attention = {};  // distinct shapes of the layers
   DeltaRuleShape delta_rule{};
+  SsdShape ssd{};
   int64_t hidden = 0;
   int64_t ff = 0;
   int64_t max_documents = 1;  // in a micro-batch
@@ -92,6 +95,11 @@ class Ops {
   virtual void delta_rule_forward(Stream&, const DeltaRuleForward&) = 0;
   virtual void delta_rule_backward(Stream&, const DeltaRuleBackward&) = 0;
   virtual void delta_rule_cached(Stream&, const DeltaRuleCached&) = 0;
+  virtual void ssd_gates_forward(Stream&, const SsdGatesForward&) = 0;
+  virtual void ssd_gates_backward(Stream&, const SsdGatesBackward&) = 0;
+  virtual void ssd_forward(Stream&, const SsdForward&) = 0;
+  virtual void ssd_backward(Stream&, const SsdBackward&) = 0;
+  virtual void ssd_cached(Stream&, const SsdCached&) = 0;
   virtual void gated_norm_forward(Stream&, const GatedNormForward&) = 0;
   virtual void gated_norm_backward(Stream&, const GatedNormBackward&) = 0;
   virtual void dropout(Stream&, const Dropout&) = 0;
@@ -101,8 +109,11 @@ class Ops {
   virtual void gated_backward(Stream&, const GatedBackward&) = 0;
   virtual void output_gate_forward(Stream&, const OutputGateForward&) = 0;
   virtual void output_gate_backward(Stream&, const OutputGateBackward&) = 0;
+  virtual void scale_all(Stream&, const ScaleAll&) = 0;
   virtual void route(Stream&, const Route&) = 0;
   virtual void route_backward(Stream&, const RouteBackward&) = 0;
+  virtual void scale_choices(Stream&, const ScaleChoices&) = 0;
+  virtual void scale_choices_backward(Stream&, const ScaleChoicesBackward&) = 0;
   virtual void sort_by_expert(Stream&, const SortByExpert&) = 0;
   virtual void gather_rows(Stream&, const GatherRows&) = 0;
   virtual void experts_forward(Stream&, const ExpertsForward&) = 0;

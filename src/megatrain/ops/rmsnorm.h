@@ -1,5 +1,6 @@
 // RMSNorm over groups: a row of x has `groups` vectors of the weight's size (1 for the model's norms, the number of
 // heads for q/k norms). y = x / sqrt(mean(x^2) + eps) * (weight_offset + weight) + residual, in fp32, rounded once.
+// Without a weight the factor is 1, and the size of a vector is that of a row over `groups`.
 #pragma once
 
 #include "megatrain/tensor/view.h"
@@ -8,7 +9,7 @@ namespace megatrain {
 
 struct RmsNormForward {
   View x;                   // (T, groups * D), strided rows
-  View weight;              // (D)
+  View weight;              // (D) or empty
   float weight_offset = 0;  // 0, or 1 if a model stores its norms' weights minus one
   float eps;
   int64_t groups = 1;
@@ -19,7 +20,7 @@ struct RmsNormForward {
 
 struct RmsNormBackward {
   View x;       // (T, groups * D) the forward's input
-  View weight;  // (D)
+  View weight;  // (D) or empty
   float weight_offset = 0;
   const float* inv_rms;  // (T * groups)
   int64_t groups = 1;

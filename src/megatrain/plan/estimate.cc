@@ -24,16 +24,20 @@ double as_double(int64_t value) { return static_cast<double>(value); }
 
 // For one token through one phase, or a part of it.
 double forward_seconds(const PhaseWork& phase, int64_t part, const MachineProfile& m) {
-  return (phase.in_parts() ? phase.parts[static_cast<size_t>(part)].forward_flops : phase.forward_flops) /
-         m.flops_per_s;
+  if (!phase.in_parts()) return m.compute_seconds(phase.forward_flops, phase.recurrence.forward);
+  const PartWork& work = phase.parts[static_cast<size_t>(part)];
+  return m.compute_seconds(work.forward_flops, work.recurrence.forward);
 }
 double recompute_seconds(const PhaseWork& phase, const MachineProfile& m, Keep keep) {
   const KeepWork& level = phase.level(keep);
-  return level.recomputed_flops / m.flops_per_s + level.recomputed_bytes / m.hbm_bytes_per_s;
+  return m.compute_seconds(level.recomputed_flops, level.recomputed_recurrence) +
+         level.recomputed_bytes / m.hbm_bytes_per_s;
 }
 double backward_seconds(const PhaseWork& phase, int64_t part, const MachineProfile& m, Keep keep) {
-  if (phase.in_parts()) return phase.parts[static_cast<size_t>(part)].backward_flops / m.flops_per_s;
-  return phase.backward_flops / m.flops_per_s + recompute_seconds(phase, m, keep);
+  if (!phase.in_parts())
+    return m.compute_seconds(phase.backward_flops, phase.recurrence.backward) + recompute_seconds(phase, m, keep);
+  const PartWork& work = phase.parts[static_cast<size_t>(part)];
+  return m.compute_seconds(work.backward_flops, work.recurrence.backward);
 }
 
 // How long one action takes by itself.
@@ -62,7 +66,8 @@ class ActionCosts {
       case ActionKind::return_state: return as_double(w_.visiting_bytes(a.record)) / m_.d2h_bytes_per_s;
       case ActionKind::forward: {
         const bool spared = a.repeated && a.part == 0;
-        const double less = spared ? w_.phase(a.phase).level(a.keep).spared_flops / m_.flops_per_s : 0;
+        const KeepWork& level = w_.phase(a.phase).level(a.keep);
+        const double less = spared ? m_.compute_seconds(level.spared_flops, level.spared_recurrence) : 0;
         return tokens * (forward_seconds(w_.phase(a.phase), a.part, m_) - less);
       }
       case ActionKind::head:

@@ -56,18 +56,17 @@ Plan plan_on_host(const Workload& w) {
   return plan;
 }
 
-// "12,340", for a whole number.
-std::string thousands(double value) {
-  std::string text = fmt::format("{:.0f}", value);
-  for (int64_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), 1, ',');
-  return text;
-}
-
 std::string from_tokens(int64_t tokens) {
   return tokens > 0 ? fmt::format("from {} tokens per step", thousands(to_double(tokens))) : "at any step size";
 }
 
 }  // namespace
+
+std::string thousands(double value) {
+  std::string text = fmt::format("{:.0f}", value);
+  for (int64_t at = std::ssize(text) - 3; at > 0; at -= 3) text.insert(static_cast<size_t>(at), 1, ',');
+  return text;
+}
 
 Outlook outlook(const Workload& w, const Plan& plan, const MachineProfile& m) {
   Outlook o{.estimate = estimate(w, plan, m)};

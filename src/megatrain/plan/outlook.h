@@ -31,6 +31,8 @@ struct Outlook {
 
 Outlook outlook(const Workload& workload, const Plan& plan, const MachineProfile& machine);
 
+std::string thousands(double value);  // "12,340", rounded to a whole number
+
 // Cost of a billion tokens; `price` is per hour.
 double cost_per_billion_tokens(const Outlook& outlook, double price);
 

@@ -62,10 +62,17 @@ struct RecordWork {
   DType gradient_dtype() const { return dtype; }  // LayerLayout::gradient_dtype()
 };
 
+// Flops of recurrences; per token. They run at a rate of their own and are in no other sum of flops.
+struct RecurrenceWork {
+  double forward = 0;
+  double backward = 0;
+};
+
 struct PartWork {
   std::vector<int64_t> records;  // all needed at once
   double forward_flops = 0;      // per token, as in PhaseWork
   double backward_flops = 0;
+  RecurrenceWork recurrence = {};
 };
 
 // A keep level of a phase, with its cost and savings per token.
@@ -76,6 +83,8 @@ struct KeepWork : KeepLevel {
   // The part of recomputed_flops and spared_flops that is attention:
   double recomputed_attention = 0;
   double spared_attention = 0;
+  double recomputed_recurrence = 0;  // flops of recurrences, which recomputed_flops does not have
+  double spared_recurrence = 0;
 };
 
 // The part of a phase's flops that is attention; per token, as in PhaseWork.
@@ -96,6 +105,7 @@ struct PhaseWork {
   double forward_flops = 0;
   double backward_flops = 0;
   AttentionFlops attention;
+  RecurrenceWork recurrence = {};
 
   int64_t router_bytes = 0;  // of its router's counts in a step; 0: it has no router
 
@@ -275,7 +285,7 @@ struct Workload {
   }
   int64_t tokens() const { return micro_batches * micro_tokens; }
   // Flops of one token through the model, forward and backward, without recomputation: matmuls, and attention over the
-  // keys that the token sees.
+  // keys that the token sees. Recurrences are not counted.
   double model_flops() const {
     double sum = 0;
     for (int64_t p = 0; p < phase_count(); ++p) {

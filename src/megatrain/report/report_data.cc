@@ -17,7 +17,9 @@
 #include "megatrain/model/parse_config.h"
 #include "megatrain/model/model.h"
 #include "megatrain/report/svg_axis.h"
+#include "megatrain/run/divergence.h"
 #include "megatrain/run/history_gaps.h"
+#include "megatrain/run/rising_loss.h"
 #include "megatrain/run/run_files.h"
 
 namespace megatrain {
@@ -133,6 +135,17 @@ void add_gaps(const TrainConfig& config, ReportData& data) {
     if (!gaps.empty()) data.damaged.push_back(gaps + ": lines are missing, and the report omits them");
 }
 
+void add_warnings(ReportData& data) {
+  std::optional<DivergenceWatch> divergence;
+  if (data.vocab > 0) divergence.emplace(data.vocab);
+  for (const RunStep& step : data.history.steps)
+    if (divergence && divergence->look(step.loss))
+      data.warnings.push_back(divergence->sentence(step.step, step.loss) + ": the run diverged");
+  RisingLoss rising;
+  for (const RunEvaluation& evaluation : data.history.evaluations)
+    if (rising.look(evaluation.step, evaluation.loss)) data.warnings.push_back(rising.sentence());
+}
+
 }  // namespace
 
 std::string ReportData::name() const { return fs::path(run).filename().string(); }
@@ -141,6 +154,7 @@ ReportData read_report(const std::string& path) {
   const RunFiles run = read_run(path);  // reports what is missing before anything else does
   ReportData data = read_report(path, read_history(path));
   if (data.history.damaged.empty()) add_gaps(run.config, data);  // otherwise the damaged lines are reported
+  add_warnings(data);
   return data;
 }
 

@@ -35,6 +35,8 @@ struct ReportData {
   std::vector<TierMemory> memory;
   std::vector<std::string> damaged;  // messages about what could not be read; the rest is shown without it
 
+  std::vector<std::string> warnings;  // what its losses show: divergence, a rising evaluation loss
+
   std::string name() const;  // the directory's last part
 };
 

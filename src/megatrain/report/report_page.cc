@@ -116,14 +116,15 @@ std::string inside_script(std::string text) {
   return text;
 }
 
-std::string damage(const ReportData& d) {
+std::string alerts(const ReportData& d) {
   std::string text;
+  for (const std::string& what : d.warnings) text += fmt::format("<p class=\"alert\">{}</p>\n", escape_html(what));
   for (const std::string& what : d.damaged) text += fmt::format("<p class=\"alert\">{}</p>\n", escape_html(what));
   return text;
 }
 
 std::string body(const ReportData& d, const std::string& drawn) {
-  std::string text = header(d) + "<section id=\"alerts\"></section>\n" + damage(d) + cards(d);
+  std::string text = header(d) + "<section id=\"alerts\"></section>\n" + alerts(d) + cards(d);
   if (d.history.steps.empty()) text += "<p class=\"none\">The run has not finished a step yet.</p>\n";
   text += "<h2>Training</h2>\n<div id=\"controls\"></div>\n" + drawn;
   return text + "<h2>Where a step's time goes</h2>\n" + lanes(d) + memory(d) + samples(d) + configuration(d);

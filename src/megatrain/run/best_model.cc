@@ -7,6 +7,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/run/best_record.h"
+#include "megatrain/run/checkpoints.h"
 #include "megatrain/run/evaluations.h"
 #include "megatrain/run/run_files.h"
 
@@ -72,6 +73,33 @@ std::optional<BestModel> find_best_model(const std::string& run_dir) {
   const std::optional<BestModel> best = describe(run_dir, record);
   if (!best || is_last_model(run, record, best->step)) return {};
   return best;
+}
+
+std::optional<BestModel> best_model_to_export(const RunFiles& run) {
+  const std::optional<BestModel> best = find_best_model(run.path);
+  if (!best) return {};
+  if (!run.hash) {
+    log_info(
+        fmt::format("{}, so its newest checkpoint is exported; the lowest evaluation loss, {:.4f}, is that of {}, "
+                    "of step {}: give that path to export it",
+                    run.complete_step ? "the run's last model is gone" : "the run is not complete", best->loss,
+                    best->path, best->step));
+    return {};
+  }
+  const auto checkpoints = list_checkpoints(run.path);
+  const bool saved = !checkpoints.empty() && checkpoints.back().first == run.hash->step;
+  log_info(
+      fmt::format("exporting {}, of step {}, whose evaluation loss {:.4f} is the run's lowest; for the last model "
+                  "give {}",
+                  best->path, best->step, best->loss, saved ? checkpoints.back().second : run.path + "/model"));
+  return best;
+}
+
+int64_t step_of_model(const RunFiles& run, const std::string& directory) {
+  std::error_code none;
+  if (std::filesystem::weakly_canonical(directory, none).filename() != "best") return run.hash ? run.hash->step : -1;
+  const std::optional<BestRecord> record = read_best_record(run.path);
+  return record ? record->step : -1;
 }
 
 std::optional<BestModel> resumed_best_model(const std::string& run_dir) {

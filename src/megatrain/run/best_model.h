@@ -20,6 +20,13 @@ struct BestModel {
 // same, with a warning, when best/ is gone. Throws Error(bad_input) when best.json is damaged.
 std::optional<BestModel> find_best_model(const std::string& run_dir);
 
+// What an export of RUN takes in place of the last model: find_best_model() if the run is complete. Logs which model is
+// exported, and how to export the other one.
+std::optional<BestModel> best_model_to_export(const RunFiles& run);
+
+// The step of a directory that is RUN/model or RUN/best; -1: unknown.
+int64_t step_of_model(const RunFiles& run, const std::string& directory);
+
 // Warns by name when best.json exists and best/ does not.
 void warn_of_lost_best(const RunFiles& run);
 

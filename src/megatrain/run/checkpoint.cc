@@ -24,6 +24,7 @@ using nlohmann::json;
 namespace {
 
 constexpr const char* kStateFile = "state.safetensors";
+constexpr const char* kOtherForm = "in_other_form";
 constexpr int64_t kMaxDescriptionBytes = 256 * kMiB;
 
 // Maps NAME.exp_avg, NAME.exp_avg_sq and their scales to NAME.
@@ -57,6 +58,7 @@ class Description {
     const json& types = field("types", document_);
     if (!types.is_object()) refuse("types", "an object");
     for (const auto& [tensor, type] : types.items()) checkpoint.types[tensor] = type_from(type);
+    read_other_forms(checkpoint.types);
     check_files(checkpoint);
     return checkpoint;
   }
@@ -146,6 +148,18 @@ class Description {
     refuse("types", "tensor types that megatrain supports");
   }
 
+  // Optional, and no reason for a new version: without it, exports store these tensors by themselves.
+  void read_other_forms(TensorTypes& types) const {
+    if (!document_.contains(kOtherForm)) return;
+    const json& names = document_.at(kOtherForm);
+    if (!names.is_array()) refuse(kOtherForm, "a list");
+    for (const json& name : names) {
+      const auto found = name.is_string() ? types.find(name.get<std::string>()) : types.end();
+      if (found == types.end()) refuse(kOtherForm, "names of tensors");
+      found->second.in_other_form = true;
+    }
+  }
+
   [[noreturn]] void refuse(const char* key, const std::string& expected) const {
     fail_damaged(path_, fmt::format("the field \"{}\" of checkpoint.json is {}, expected {}", key,
                                     printable(document_.value(key, json()).dump()), expected));
@@ -223,17 +237,21 @@ void write_checkpoint(const std::string& directory, int64_t step, const json& id
                       const std::vector<LayerRecord>& records, int threads) {
   const std::string state = directory + "/" + kStateFile;
   const StateHash hash = save_state(state, step, records, StateForm::stored, threads);
-  json names = json::object();
-  for (const auto& [name, type] : types) names[name] = dtype_name(type);
+  json names = json::object(), others = json::array();
+  for (const auto& [name, type] : types) {
+    names[name] = dtype_name(type);
+    if (type.in_other_form) others.push_back(name);
+  }
   const std::vector<TensorDeclaration> tensors = stored_tensors(records);
   const bool exact =
       std::all_of(tensors.begin(), tensors.end(), [](const TensorDeclaration& t) { return t.dtype == DType::f32; });
-  const json document = {{"version", exact ? kExactCheckpointVersion : kCheckpointVersion},
-                         {"step", step},
-                         {"identity", identity},
-                         {"types", names},
-                         {"state", hash.state},
-                         {"files", {{kStateFile, {{"bytes", File::open_to_read(state).bytes()}}}}}};
+  json document = {{"version", exact ? kExactCheckpointVersion : kCheckpointVersion},
+                   {"step", step},
+                   {"identity", identity},
+                   {"types", names},
+                   {"state", hash.state},
+                   {"files", {{kStateFile, {{"bytes", File::open_to_read(state).bytes()}}}}}};
+  if (!others.empty()) document[kOtherForm] = others;
   write_text_file(directory + "/checkpoint.json", json_text(sealed(document), 1) + "\n");
 }
 

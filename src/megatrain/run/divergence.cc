@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 namespace megatrain {
 
 namespace {
@@ -26,6 +28,12 @@ bool DivergenceWatch::look(double loss) {
   if (!diverges || loss <= kTellAgainAbove * told_) return false;
   told_ = loss;
   return true;
+}
+
+std::string DivergenceWatch::sentence(int64_t step, double loss) const {
+  return fmt::format(
+      "the loss of step {} is {:.4g}, far above the {:.3g} of random guessing; the lowest before was {:.4g}", step,
+      loss, guessing_, lowest_);
 }
 
 }  // namespace megatrain

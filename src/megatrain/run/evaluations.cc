@@ -25,6 +25,7 @@ Evaluations::Evaluations(std::string path, int64_t patience) : path_(std::move(p
 void Evaluations::count(const Evaluation& evaluation) {
   last_loss_ = evaluation.loss;
   last_step_ = evaluation.step;
+  rises_ = rising_.look(evaluation.step, evaluation.loss);
   const bool best = is_lowest(evaluation.loss);
   since_best_ = best ? 0 : since_best_ + 1;
   if (best) {

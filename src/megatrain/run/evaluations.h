@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "megatrain/run/rising_loss.h"
+
 namespace megatrain {
 
 struct Evaluation {
@@ -31,6 +33,8 @@ class Evaluations {
   double last_loss() const { return last_loss_; }
   int64_t last_step() const { return last_step_; }  // -1: none
   std::optional<double> loss_of(int64_t step) const;
+  // A sentence when the last evaluation shows that the loss rises, once for each rise; otherwise empty.
+  std::string rise() const { return rises_ ? rising_.sentence() : ""; }
 
  private:
   void count(const Evaluation& evaluation);
@@ -40,6 +44,8 @@ class Evaluations {
   double best_loss_ = std::numeric_limits<double>::infinity(), last_loss_ = 0;
   std::map<int64_t, double> losses_;  // by step
   int64_t best_step_ = -1, last_step_ = -1, since_best_ = 0;
+  RisingLoss rising_;
+  bool rises_ = false;
 };
 
 }  // namespace megatrain

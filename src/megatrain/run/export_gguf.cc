@@ -23,11 +23,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// general.name, the name people know the source by: RUN for RUN/model and for RUN/checkpoints/step-N.
+// general.name, the name people know the source by: RUN for RUN/model, RUN/best and RUN/checkpoints/step-N.
 std::string name_of(const std::string& path) {
   std::error_code error;
   fs::path full = fs::weakly_canonical(fs::absolute(path), error);
-  if (full.filename() == "model") full = full.parent_path();
+  if (full.filename() == "model" || !run_of_model(path).empty()) full = full.parent_path();
   if (full.parent_path().filename() == "checkpoints") full = full.parent_path().parent_path();
   return full.filename().string();
 }

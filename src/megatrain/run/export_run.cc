@@ -6,7 +6,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
-#include "megatrain/chat/chat_template.h"
+#include "megatrain/chat/builtin_templates.h"
 #include "megatrain/io/file.h"
 #include "megatrain/io/new_output.h"
 #include "megatrain/run/export_adapter.h"
@@ -37,7 +37,7 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
   const bool widened = source.types.empty() && type == DType::f32;
 
   ExportRequest request{.directory = {}, .source_directory = source.tokenizer_directory};
-  if (!source.chat_template.empty()) request.chat_template = read_text_file(source.chat_template, kMaxTemplateBytes);
+  if (!source.chat_template.empty()) request.chat_template = read_template(source.chat_template);
   const std::vector<FileTensor> tensors = file_tensors(source.tensors());
   const auto type_of = [&](const FileTensor& tensor) {
     const std::string& name = tensor.parts.front()->name;
@@ -50,9 +50,9 @@ ExportedRun export_run(const std::string& path, const std::string& out, std::opt
   kept.declare(request.tensors);
   if (widened && source.stored_narrow())
     log_warn(
-        fmt::format("{} has no checkpoint of its last step: its exported weights are converted to fp32, which does not "
-                    "restore the fp32 master weights",
-                    path.substr(0, path.find_last_not_of('/') + 1)));
+        fmt::format("{} is not stored in fp32, and no checkpoint is exported: its weights are converted to fp32, which "
+                    "does not restore the fp32 master weights",
+                    source.from));
   if (!source.missing_tokenizer.empty())
     log_warn(fmt::format("{} is gone: the export has no tokenizer files", source.missing_tokenizer));
   request.config_json = source.config_for(type_of(tensors.front()), type);

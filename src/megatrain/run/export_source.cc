@@ -54,10 +54,22 @@ std::string ExportSource::of_checkpoint(const std::string& path) {
   return checkpoint.state_file();
 }
 
+// RUN/model or RUN/best.
+std::string ExportSource::of_model_directory(const std::string& path, int64_t its_step) {
+  log_info(fmt::format("checking {}", path));
+  verify_model_of_run(path);
+  from = path;
+  step = its_step;
+  return path;
+}
+
 std::string ExportSource::of_run(const std::string& path) {
   const bool checkpoint = is_checkpoint_directory(path);
+  const std::string of_model = run_of_model(path);
   // The run of RUN/checkpoints/step-N is two folders up.
-  const RunFiles run = read_run(checkpoint ? fs::absolute(path).parent_path().parent_path().string() : path);
+  const RunFiles run = read_run(checkpoint         ? fs::absolute(path).parent_path().parent_path().string()
+                                : of_model.empty() ? path
+                                                   : of_model);
   if (run.config.adapter.rank > 0)
     fail_input(
         fmt::format("{0} trains adapters: 'megatrain export {0} --out ADAPTER' writes them as a PEFT directory, and "
@@ -76,15 +88,12 @@ std::string ExportSource::of_run(const std::string& path) {
   chat_template = run.chat_template;
   check_companions(run);
   if (checkpoint) return of_checkpoint(path);
-  warn_of_lost_best(run);
+  if (!of_model.empty()) return of_model_directory(path, step_of_model(run, path));
+  if (const auto best = best_model_to_export(run)) return of_model_directory(best->path, best->step);
 
   const auto checkpoints = list_checkpoints(run.path);
   if (run.hash && (checkpoints.empty() || checkpoints.back().first < run.hash->step)) {
-    log_info(fmt::format("checking {}/model", run.path));
-    verify_run_model(run.path, *run.hash);
-    from = run.path + "/model";
-    step = run.hash->step;
-    return from;
+    return of_model_directory(run.path + "/model", run.hash->step);
   }
   const std::string lost = describe_lost_model(run);
   if (checkpoints.empty() && !lost.empty()) fail_input(lost);
@@ -135,6 +144,16 @@ ExportSource::ExportSource(const std::string& given, bool directories) {
     for (const TensorSpec& tensor : layout.tensors) sources_[tensor.name] = {&tensor, find_source(*files_, tensor)};
   }
   if (types.empty()) check_directory();
+  for (LayerLayout& layout : layouts_) {
+    for (TensorSpec& tensor : layout.tensors) tensor = in_form_of(was_in_other_form(tensor.name), tensor);
+  }
+}
+
+// Whether an export stores it as TensorSpec::or_stored says.
+bool ExportSource::was_in_other_form(const std::string& tensor) const {
+  if (types.empty()) return sources_.at(tensor).second.in_other_form;
+  const auto found = types.find(tensor);
+  return found != types.end() && found->second.in_other_form;
 }
 
 // The same checks as training from this directory makes.

@@ -19,8 +19,9 @@ namespace megatrain {
 
 class ExportSource {
  public:
-  // `path` is RUN, RUN/checkpoints/step-N or, if `directories`, a model directory. RUN means its newest state: the last
-  // checkpoint, or RUN/model if that has a later step. Both are checked against their recorded hash. Throws
+  // `path` is RUN, RUN/checkpoints/step-N, RUN/model, RUN/best or, if `directories`, any model directory. RUN means
+  // RUN/best if the run is complete and that is better than its last model (best_model.h); otherwise its newest state:
+  // the last checkpoint, or RUN/model if that has a later step. All are checked against their recorded hash. Throws
   // Error(bad_input), Error(corrupt_checkpoint).
   ExportSource(const std::string& path, bool directories);
 
@@ -31,7 +32,7 @@ class ExportSource {
   std::string tokenizer_directory;  // empty: it never existed or is gone
   std::string missing_tokenizer;    // where the missing tokenizer files used to be; empty: none is missing
   std::string chat_template;        // the run's own template file; empty: use the tokenizer's
-  TensorTypes types;                // dtypes of a checkpoint's tensors before training; empty: as stored
+  TensorTypes types;                // how the files before training stored a checkpoint's tensors; empty: as these do
 
   // The config.json of an export whose weights are of this dtype; `type`: the one that was asked for.
   std::string config_for(DType stored, std::optional<DType> type) const;
@@ -49,12 +50,14 @@ class ExportSource {
  private:
   std::string of_run(const std::string& path);
   std::string of_checkpoint(const std::string& path);
+  std::string of_model_directory(const std::string& path, int64_t its_step);
   std::string of_directory(const std::string& path);
   void check_directory() const;
+  bool was_in_other_form(const std::string& tensor) const;
 
   std::unique_ptr<const ModelFiles> files_;
   std::string kept_directory_;
-  std::vector<LayerLayout> layouts_;  // the tensors of the model
+  std::vector<LayerLayout> layouts_;  // the tensors of the model, as an export stores them
   std::vector<LayerLayout> held_;     // the same tensors as the files store them
   std::map<std::string, std::pair<const TensorSpec*, TensorSource>> sources_;  // by the model's tensor names
 };

@@ -49,7 +49,14 @@ const std::map<std::string, json>& former_values() {
                                                      {"delta_net", json()},
                                                      {"rope_pairs", false},
                                                      {"pairs", false},
-                                                     {"query_growth", 0.0}};
+                                                     {"query_growth", 0.0},
+                                                     {"v_norm", false},
+                                                     {"num_kv_shared_layers", 0},
+                                                     {"use_double_wide_mlp", false},
+                                                     {"hidden_size_per_layer_input", 0},
+                                                     {"full_heads", json()},
+                                                     {"rope_parameters.partial_rotary_factor", 1.0},
+                                                     {"partial_rotary_factor", 1.0}};
   return values;
 }
 
@@ -163,8 +170,8 @@ std::string advice(const std::string& group, const std::string& field) {
 class Comparison {
  public:
   Comparison(const std::string& checkpoint, const json& saved, const ordered_json& now, const std::string& order,
-             const std::vector<KeyChange>& data)
-      : checkpoint_(checkpoint), saved_(saved), now_(now), order_(order), data_(data) {}
+             const std::vector<KeyChange>& data, const std::string& base)
+      : checkpoint_(checkpoint), saved_(saved), now_(now), order_(order), data_(data), base_(base) {}
 
   void compare_keys() const {
     for (const auto& [key, value] : now_.items()) {
@@ -175,6 +182,7 @@ class Comparison {
         if (value == "fp32") continue;
         refuse(checkpoint_, "", key, "\"fp32\"", value.dump());
       }
+      if (key == kBase && known && saved_.at(key) != json(value)) refuse_base();
       if (key == kData && known && saved_.at(key) != json(value)) refuse_data(saved_.at(key).dump(), value.dump());
       if (!known || saved_.at(key) != json(value))
         refuse(checkpoint_, "", key, known ? saved_.at(key).dump() : "nothing", value.dump());
@@ -219,6 +227,15 @@ class Comparison {
   }
 
  private:
+  [[noreturn]] void refuse_base() const {
+    fail_config(
+        fmt::format("{}: the base of the adapters is not the one that they were trained on: {}. A checkpoint holds "
+                    "only what is trained, so resuming would not be exact; restore the base, or start a new run_dir",
+                    checkpoint_,
+                    base_.empty() ? "it has random weights now"
+                                  : fmt::format("the weights in {} have changed, or it is another model", base_)));
+  }
+
   [[noreturn]] void refuse_data(const std::string& before, const std::string& now) const {
     if (data_.empty()) refuse(checkpoint_, "", kData, before, now);
     std::string others;
@@ -275,6 +292,7 @@ class Comparison {
   const ordered_json& now_;
   const std::string& order_;
   const std::vector<KeyChange>& data_;
+  const std::string& base_;
   std::vector<std::string> unknown_;
 };
 
@@ -334,8 +352,8 @@ void add_algorithms(const RunIdentity& identity, ordered_json& json) {
 }
 
 void check_identity(const json& saved, const ordered_json& now, const std::string& checkpoint, const std::string& order,
-                    const std::vector<KeyChange>& data) {
-  Comparison comparison(checkpoint, saved, now, order, data);
+                    const std::vector<KeyChange>& data, const std::string& base) {
+  Comparison comparison(checkpoint, saved, now, order, data, base);
   comparison.compare(kModel, true);  // before the chunks, which may be derived from it
   comparison.compare_keys();
   comparison.compare(kFiles, true);

@@ -24,12 +24,14 @@ void add_algorithms(const RunIdentity& identity, nlohmann::ordered_json& json);
 // differences that do not affect training. One line reports all that `saved` lacks because an earlier version wrote it.
 //
 // `order` is the file of data.order, if there is one; entries may have been appended to it. `data` are the changed data
-// keys, which the message names instead of fingerprints; empty if there are none or they are unknown.
+// keys, which the message names instead of fingerprints; empty if there are none or they are unknown. `base` is the
+// base of adapters as the user named it; empty if its weights are random.
 struct KeyChange {
   std::string key, before, now;
 };
 void check_identity(const nlohmann::json& saved, const nlohmann::ordered_json& now, const std::string& checkpoint,
-                    const std::string& order = "", const std::vector<KeyChange>& data = {});
+                    const std::string& order = "", const std::vector<KeyChange>& data = {},
+                    const std::string& base = "");
 
 // The keys which select, cut or order samples and whose values differ from those of the run in `run_dir`.
 std::vector<KeyChange> changed_data_keys(const std::string& run_dir, const TrainConfig& now);

@@ -33,8 +33,8 @@ namespace {
 // What an adapter's directory adds to the tensors of its base, or has in their place.
 class Additions {
  public:
-  Additions(const std::string& directory, const ModelConfig& model)
-      : rules_(adapter_rules(read_adapter_file(directory).settings, true)),
+  Additions(const std::string& directory, const AdapterFile& file, const ModelConfig& model)
+      : rules_(adapter_rules(file.settings, true)),
         layouts_(model_layouts(model, DType::f32, {.adapter = rules_})),
         values_(read_adapter(directory, rules_, layouts_)) {
     for (const LayerLayout& layout : layouts_) tensors_.add(layout);
@@ -152,7 +152,9 @@ MergedModel merge_adapter(const std::string& base, const std::string& adapter, c
   refuse_existing_output(out);
   const ExportSource source(base, true);
   verify_model_of_run(adapter);
-  Additions additions(adapter, source.model);
+  const AdapterFile file = read_adapter_file(adapter);
+  warn_of_other_base(adapter, file, base);
+  Additions additions(adapter, file, source.model);
 
   ExportRequest request{.directory = {}, .config_json = {}, .source_directory = source.tokenizer_directory};
   const std::vector<FileTensor> tensors = file_tensors(source.tensors());

@@ -16,6 +16,7 @@
 #include "megatrain/base/shortage.h"
 #include "megatrain/base/units.h"
 #include "megatrain/base/work.h"
+#include "megatrain/chat/builtin_templates.h"
 #include "megatrain/data/open_data.h"
 #include "megatrain/host/memory.h"
 #include "megatrain/hub/companions.h"
@@ -24,8 +25,10 @@
 #include "megatrain/io/json.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/io/lies_in.h"
+#include "megatrain/model/family.h"
 #include "megatrain/model/files/kept_tensors.h"
 #include "megatrain/model/files/load_weights.h"
+#include "megatrain/model/trained/adapter_checks.h"
 #include "megatrain/plan/describe.h"
 #include "megatrain/plan/estimate.h"
 #include "megatrain/plan/plan_json.h"
@@ -43,6 +46,7 @@
 #include "megatrain/run/run_files.h"
 #include "megatrain/run/run_log.h"
 #include "megatrain/run/samples.h"
+#include "megatrain/run/trackers.h"
 #include "megatrain/train/gradient_dump.h"
 #include "megatrain/train/model_loss.h"
 #include "megatrain/train/optim_settings.h"
@@ -144,7 +148,8 @@ class Run {
   void warn_of_peft() const {
     const AdapterRules rules = adapter_rules(config_.adapter, !config_.model.adapter.empty());
     if (!rules.any()) return;
-    const std::string otherwise = unlike_peft(rules, model_layouts(source_.config, DType::bf16, {.adapter = rules}));
+    const std::string otherwise = unlike_peft(rules, model_layouts(source_.config, DType::bf16, {.adapter = rules}),
+                                              family_of(source_.config).peft_joins_experts);
     if (!otherwise.empty()) log_warn(otherwise);
   }
 
@@ -162,10 +167,10 @@ class Run {
   }
 
   void open_samples() {
-    if (!config_.data.chat_template.empty())
-      chat_template_ = read_text_file(config_.data.chat_template, kMaxTemplateBytes);
+    const std::string& chosen = config_.data.chat_template;
+    if (config_.sample.every > 0 && !data_.text) data_.text = open_text(config_, source_.directory);
+    if (!chosen.empty()) chat_template_ = data_.text ? data_.text->replaced_template : read_template(chosen);
     if (config_.sample.every <= 0) return;
-    if (!data_.text) data_.text = open_text(config_, source_.directory);
     samples_.emplace(path("samples.jsonl"), config_.sample,
                      adapter_rules(config_.adapter, !config_.model.adapter.empty()), source_.config, *data_.text);
   }
@@ -185,7 +190,7 @@ class Run {
     identity_json_ = identity_json(config_, source_.config, session_->identity(), data_.train.get(), data_.eval.get());
     if (checkpoint_)
       check_identity(checkpoint_->identity, identity_json_, checkpoint_->path, config_.data.order,
-                     changed_data_keys(config_.run_dir, given_));
+                     changed_data_keys(config_.run_dir, given_), config_.model.path);
     if (config_.resume && !checkpoint_) {
       log_info(fmt::format("no checkpoint in {}: starting from the beginning", config_.run_dir));
       directory_.start_over();
@@ -368,6 +373,8 @@ class Run {
     if (config_.resume) set_run_hash_aside(config_.run_dir);
     log_ = std::make_unique<RunLog>(config_.run_dir, step_, config_.steps, config_.resume);
     live_.emplace(config_.run_dir, live_about(), [this] { return trainer_->running(); });
+    for (const TrackCommand& track : track_commands(config_))
+      log_info(fmt::format("to see this run in {}: {}", track.program, track.command));
     try {
       train();
     } catch (const Error& error) {
@@ -433,6 +440,10 @@ class Run {
     if (!non_finite && !io && code != ExitCode::stalled) return "";
     if (io && !directory_.in_place()) return "";  // check_in_place() already says how to continue
     const std::optional<int64_t> step = checkpoints_.last_step();
+    if (step && sound_step_ && *step > *sound_step_)
+      return fmt::format(
+          ". Then move the checkpoints of steps after {} out of {}: the loss was about to rise. Resume with --resume",
+          *sound_step_, path("checkpoints"));
     if (!step)
       return ". Then start again: there is no checkpoint to resume from yet (set checkpoint.every to save some)";
     return fmt::format(". Then resume from the checkpoint of step {} with {}", *step,
@@ -531,7 +542,7 @@ class Run {
     nlohmann::ordered_json decided = identity_json_;
     decided.erase("library");
     decided.erase("algorithms");
-    check_identity(restored.identity, decided, restored.path, config_.data.order);
+    check_identity(restored.identity, decided, restored.path, config_.data.order, {}, config_.model.path);
     if (restored.identity.value("library", json()) != json(identity_json_.at("library")) ||
         restored.identity.value("algorithms", json()) != json(identity_json_.at("algorithms")))
       log_warn(
@@ -585,10 +596,10 @@ class Run {
     metrics.hbm_peak = std::max(session_->device().ledger().peak_bytes(), hbm_used);
     metrics.host_peak = host_memory_peak();
     log_->step(metrics);
-    warn_of_divergence(metrics.report.loss);
     live_->step(metrics, std::max(session_->device().ledger().bytes(), hbm_used));
     result_.last_loss = metrics.report.loss;
     if (hooks_.on_step) hooks_.on_step(metrics);
+    look_for_divergence(metrics.report.loss);
     if (config_.trace.contains(step)) write_text_file(own_path("trace.json"), trace_.json());
     if (config_.dump.state.contains(step)) {
       trainer_->settle();
@@ -606,16 +617,19 @@ class Run {
     if (wished) log_info(fmt::format("saved a checkpoint of step {}, as SIGUSR1 asked; the run continues", step));
   }
 
-  void warn_of_divergence(double loss) {
+  // Warns, or with guard: stop ends the run.
+  void look_for_divergence(double loss) {
     if (!divergence_.look(loss)) return;
     const std::string clip = config_.optim.clip > 0
                                  ? fmt::format("lower {} ({:g} now)", config_.names("optim.clip"), config_.optim.clip)
                                  : fmt::format("set {} (off now)", config_.names("optim.clip"));
-    log_warn(fmt::format(
-        "step {}: the loss is {:.4g}; the lowest before was {:.4g}, and random guessing gives {:.3g}: the run "
-        "diverges. Stop it, "
-        "lower {} ({:g} now) or {}, and start again from a checkpoint before it",
-        step_, loss, divergence_.lowest(), divergence_.guessing(), config_.names("optim.lr"), config_.optim.lr, clip));
+    const std::string change =
+        fmt::format("lower {} ({:g} now) or {}", config_.names("optim.lr"), config_.optim.lr, clip);
+    const std::string what = divergence_.sentence(step_, loss) + ": the run diverges";
+    if (config_.guard != "stop")
+      return log_warn(fmt::format("{}. Stop it, {}, and start again from a checkpoint before it", what, change));
+    sound_step_ = std::max<int64_t>(step_ - divergence_.high_steps() - 1, 0);
+    fail(ExitCode::non_finite, fmt::format("{}, and guard: stop ends it. To train further, {}", what, change));
   }
 
   // Samples and evaluations due after step_. A stop signal abandons them: nothing is written, and a resumed run does
@@ -657,14 +671,26 @@ class Run {
     if (config_.eval.keep_best && (!best_ || loss < best_->loss)) write_best(loss);
     directory_.check_in_place();
     evaluations_->add({.step = step_, .loss = loss, .tokens = trained});
+    const std::string rise = evaluations_->rise();
     log_->add_scalar("eval/loss", step_, loss);
     log_info(fmt::format("step {}: evaluation loss {:.4f}, perplexity {:.4g}, on {} tokens{}", step_, loss,
                          std::exp(loss), trained, note));
+    if (!rise.empty()) log_warn(fmt::format("{}: {}", rise, advice_on_rise()));
+  }
+
+  std::string advice_on_rise() const {
+    std::string advice = "more steps like these make the model worse on other data. ";
+    advice += best_ ? fmt::format("{} is the model of step {}", best_->path, best_->step)
+                    : fmt::format("{}: true would keep the best one", config_.names("eval.keep_best"));
+    if (config_.eval.patience == 0) advice += fmt::format("; {} ends such a run", config_.names("eval.patience"));
+    return advice;
   }
 
   // Appended to the evaluation's log line.
   std::string note_on(double loss) const {
-    if (!evaluations_->is_lowest(loss)) return "";
+    if (!evaluations_->is_lowest(loss))
+      return fmt::format(" ({:.4f} above the lowest, {:.4f} at step {})", loss - evaluations_->best_loss(),
+                         evaluations_->best_loss(), evaluations_->best_step());
     if (!best_ || loss <= best_->loss) return " (the lowest so far)";
     return fmt::format(" (the lowest since the run was resumed; {} stays, of step {}, loss {:.4f})", best_->path,
                        best_->step, best_->loss);
@@ -789,6 +815,7 @@ class Run {
   bool own_model_ = false, own_best_ = false;  // whether RUN/model and RUN/best were written by this run
   Trace trace_;
   DivergenceWatch divergence_{source_.config.vocab};
+  std::optional<int64_t> sound_step_;  // after a divergence: the last step whose checkpoint can be trusted
   int64_t step_ = 0;
   int64_t steps_done_ = 0;          // by this process
   double step_s_ = 0, save_s_ = 0;  // of the last step and the last save

@@ -81,6 +81,14 @@ bool is_demo_directory(const std::string& path) {
   }
 }
 
+std::string run_of_model(const std::string& directory) {
+  std::error_code none;
+  const std::filesystem::path path = std::filesystem::weakly_canonical(directory, none);
+  const std::string run_dir = path.parent_path().string();
+  const bool named = path.filename() == "best" || path.filename() == "model";
+  return named && exists(directory) && is_run_directory(run_dir) ? run_dir : "";
+}
+
 void write_run_hash(const std::string& run_dir, const StateHash& state, const StateHash& model) {
   nlohmann::json document = to_json(state);
   document["model"] = model.weights;
@@ -143,12 +151,12 @@ struct Recorded {
 
 Recorded recorded_of(const std::string& directory) {
   std::error_code none;
-  const std::filesystem::path path = std::filesystem::weakly_canonical(directory, none);
-  const std::string run_dir = path.parent_path().string();
+  const std::string run_dir = run_of_model(directory);
   Recorded recorded;
-  if (!is_run_directory(run_dir)) return recorded;
-  if (path.filename() == "best") recorded.best = read_best_record(run_dir);
-  if (path.filename() == "model") recorded.model = read_run_hash(run_dir);
+  if (run_dir.empty()) return recorded;
+  const bool best = std::filesystem::weakly_canonical(directory, none).filename() == "best";
+  if (best) recorded.best = read_best_record(run_dir);
+  if (!best) recorded.model = read_run_hash(run_dir);
   return recorded;
 }
 

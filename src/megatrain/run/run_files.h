@@ -39,6 +39,9 @@ void verify_model_of_run(const std::string& directory);
 // The hash of any model directory, checked in the same way.
 StateHash hash_model_of_run(const std::string& directory);
 
+// The run whose RUN/model or RUN/best this directory is; empty: it is of no run.
+std::string run_of_model(const std::string& directory);
+
 struct RunFiles {
   std::string path;
   TrainConfig config;

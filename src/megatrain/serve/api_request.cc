@@ -11,6 +11,7 @@
 #include "megatrain/dataset/sample_json.h"
 #include "megatrain/io/file.h"
 #include "megatrain/serve/api_error.h"
+#include "megatrain/serve/tool_request.h"
 
 namespace megatrain {
 
@@ -47,14 +48,8 @@ constexpr NotBuilt kNotBuilt[] = {
     {"frequency_penalty", "[0]"},
     {"presence_penalty", "[0]"},
     {"logit_bias", "[{}]"},
-    {"logprobs", "[false]"},
-    {"tools", "[[]]"},
-    {"tool_choice", R"(["none"])"},
-    {"parallel_tool_calls", "[false]"},
     {"functions", "[[]]"},
     {"function_call", R"(["none"])"},
-    {"response_format", R"([{"type": "text"}])"},
-    {"top_logprobs", "[0]"},
     {"modalities", R"([["text"]])"},
     {"audio", "[]"},
     {"prediction", "[]"},
@@ -64,9 +59,15 @@ constexpr NotBuilt kNotBuilt[] = {
     {"store", "[false]"},
     {"service_tier", R"(["auto", "default"])"},
     {"best_of", "[1]"},
-    {"echo", "[false]"},
     {"suffix", R"([""])"},
 };
+// The same of fields that only the other endpoint obeys.
+constexpr NotBuilt kNotOfChats[] = {{"echo", "[false]"}};
+constexpr NotBuilt kNotOfCompletions[] = {{"tools", "[[]]"},
+                                          {"tool_choice", R"(["none"])"},
+                                          {"parallel_tool_calls", "[false]"},
+                                          {"response_format", R"([{"type": "text"}])"},
+                                          {"top_logprobs", "[0]"}};
 
 // Labels that a client attaches to a request for itself; they have no effect.
 constexpr const char* kLabels[] = {"user", "safety_identifier", "prompt_cache_key"};
@@ -96,6 +97,8 @@ class Fields {
     if (value.is_null()) return std::nullopt;
     return value;
   }
+  bool has(const std::string& name) const { return object_.contains(name) && !object_.at(name).is_null(); }
+  bool is_false(const std::string& name) const { return object_.contains(name) && object_.at(name) == false; }
   std::optional<std::string> text(const std::string& name) {
     const std::optional<Json> value = take(name);
     if (!value) return std::nullopt;
@@ -202,7 +205,6 @@ void read_common(Fields& fields, ApiRequest& request) {
     request.sampling.seed = static_cast<uint64_t>(*seed);
     request.seeded = true;
   }
-  request.max_tokens = fields.integer("max_tokens", 1);
   request.n = fields.integer("n", 1).value_or(1);
   if (request.n > ApiRequest::kMostChoices)
     refuse("n", fmt::format("'n' is {}; expected at most {}", request.n, ApiRequest::kMostChoices));
@@ -231,6 +233,7 @@ Json read_message(const Json& message, size_t number) {
     refuse(where + ".role", fmt::format("'{}.role' is {}; expected system, developer, user, assistant or tool", where,
                                         printable(read["role"].get<std::string>())));
   }
+  if (read.contains("tool_calls")) check_tool_calls(read["tool_calls"], where + ".tool_calls");
   if (!read.contains("content")) {
     if (!read.contains("tool_calls")) refuse(where + ".content", fmt::format("'{}' has no content", where));
     return read;
@@ -291,12 +294,57 @@ void read_prompts(Fields& fields, ApiRequest& request) {
                             ApiRequest::kMostChoices));
 }
 
+void read_alternatives(Fields& fields, const char* name, ApiRequest& request) {
+  request.top_logprobs = fields.integer(name, 0).value_or(0);
+  if (request.top_logprobs > ApiRequest::kMostAlternatives)
+    refuse(name,
+           fmt::format("'{}' is {}; expected at most {}", name, request.top_logprobs, ApiRequest::kMostAlternatives));
+}
+
+void read_format(Fields& fields, ApiRequest& request) {
+  const std::optional<Json> format = fields.take("response_format");
+  if (!format) return;
+  const std::string where = "response_format";
+  const Json type = format->is_object() ? format->value("type", Json()) : Json();
+  if (type != "text" && type != "json_object" && type != "json_schema")
+    refuse(where, "'response_format' has to be an object with 'type': \"text\", \"json_object\" or \"json_schema\"");
+  for (const auto& [name, value] : format->items())
+    if (name != "type" && !(name == "json_schema" && type == "json_schema"))
+      refuse(where, fmt::format("'response_format' has the unknown field {}", printable(name)));
+  if (type == "json_object") request.format = ApiRequest::Format::object;
+  if (type != "json_schema") return;
+  const Json given = format->value("json_schema", Json());
+  if (!given.is_object() || !given.contains("schema") || !given.at("schema").is_object())
+    refuse(where, "'response_format.json_schema' has no 'schema', which has to be an object");
+  for (const auto& [name, value] : given.items()) {  // what is not the schema changes nothing
+    if (name != "schema" && name != "name" && name != "description" && name != "strict")
+      refuse(where, fmt::format("'response_format.json_schema' has the unknown field {}", printable(name)));
+  }
+  request.format = ApiRequest::Format::schema;
+  request.schema = given.at("schema");
+}
+
+void read_tool_fields(Fields& fields, ApiRequest& request) {
+  const std::optional<Json> tools = fields.take("tools"), choice = fields.take("tool_choice"),
+                            parallel = fields.take("parallel_tool_calls");
+  read_tools(tools.value_or(Json()), choice.value_or(Json()), parallel.value_or(Json()), request);
+  if (request.tool_choice == ApiRequest::ToolChoice::required && request.format != ApiRequest::Format::text)
+    refuse("response_format", "'response_format' has no effect beside a 'tool_choice' that requires a call");
+}
+
 }  // namespace
 
 ApiRequest parse_chat_request(const std::string& body) {
   Fields fields(body);
   ApiRequest request;
   read_common(fields, request);
+  for (const NotBuilt& parameter : kNotOfChats) fields.refuse_not_built(parameter);
+  request.logprobs = fields.flag("logprobs");
+  read_alternatives(fields, "top_logprobs", request);
+  if (request.top_logprobs > 0 && !request.logprobs) refuse("top_logprobs", "'top_logprobs' needs 'logprobs': true");
+  read_format(fields, request);
+  read_tool_fields(fields, request);
+  request.max_tokens = fields.integer("max_tokens", 1);
   if (const auto most = fields.integer("max_completion_tokens", 1)) {
     if (request.max_tokens && *request.max_tokens != *most)
       refuse("max_tokens", "'max_tokens' and 'max_completion_tokens' differ; give one");
@@ -317,7 +365,13 @@ ApiRequest parse_completion_request(const std::string& body) {
   Fields fields(body);
   ApiRequest request;
   read_common(fields, request);
+  for (const NotBuilt& parameter : kNotOfCompletions) fields.refuse_not_built(parameter);
   read_prompts(fields, request);
+  request.echo = fields.flag("echo");
+  request.max_tokens = fields.integer("max_tokens", request.echo ? 0 : 1);
+  if (fields.is_false("logprobs")) fields.take("logprobs");  // as a chat's says it
+  request.logprobs = fields.has("logprobs");
+  read_alternatives(fields, "logprobs", request);
   fields.none_left();
   return request;
 }

@@ -17,6 +17,8 @@ struct ApiRequest {
   static constexpr size_t kMostStops = 4;
   static constexpr size_t kMostFields = 64;  // per message; lookup is linear
   static constexpr size_t kMostParameters = 128;
+  static constexpr int64_t kMostAlternatives = 20;
+  static constexpr size_t kMostTools = 128;
 
   std::string model;                // empty: not given
   nlohmann::ordered_json messages;  // for a chat: objects with a role, content as text
@@ -27,6 +29,21 @@ struct ApiRequest {
   std::vector<std::string> stops;
   int64_t n = 1;  // answers per prompt
   bool stream = false, include_usage = false;
+
+  bool logprobs = false;
+  int64_t top_logprobs = 0;  // alternatives of each token
+  bool echo = false;         // completions: the prompt is part of the text
+
+  // response_format: anything, any JSON object, or what a schema describes
+  enum class Format : uint8_t { text, object, schema };
+  Format format = Format::text;
+  nlohmann::ordered_json schema;
+
+  nlohmann::ordered_json tools;  // null, or a list that is not empty, as templates take it
+  enum class ToolChoice : uint8_t { automatic, none, required };
+  ToolChoice tool_choice = ToolChoice::automatic;
+  std::string named_tool;  // with `required`: this one
+  bool parallel_tools = true;
 };
 
 // Throw ApiError.

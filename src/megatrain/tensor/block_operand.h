@@ -25,6 +25,16 @@ struct BlockOperand {
     router_bias,   // (E)
     gated_q,       // (2q, H) by head: its query, then its output gate; qkv is then k and v alone, (2 kv, H)
     choice_bias,   // (E) fp32, in a record of its own
+    out_scale,     // (1) multiplies the block's output
+
+    // An MLP beside experts, each with norms of its own.
+    mlp_norm,          // (H) before the MLP
+    mlp_out_norm,      // (H) after it
+    experts_norm,      // (H) before the experts
+    experts_out_norm,  // (H) after them
+    router_norm,       // (H) before their router
+    expert_factors,    // (E) multiply the router's weights
+    router_linear,     // (E, H) instead of `router`: a module of its own in transformers, so it may have adapters
 
     // The same for every expert. They are in records of experts.
     expert_gate_up,       // (2F, H) gate, then up

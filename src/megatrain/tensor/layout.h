@@ -48,6 +48,7 @@ enum class VectorInit : uint8_t {
   by_role,  // norms multiply by one, the others are zero
   ones,
   log_of_uniform,  // logarithms of numbers between 0.01 and 16
+  log_of_place,    // logarithms of 1, 2, 3, …
 };
 
 enum class AdapterInit : uint8_t {
@@ -102,7 +103,7 @@ struct TensorSpec {
   // does not depend on how many parts a record holds.
   int64_t part = 0;
   Stored stored = {};     // how files hold it
-  Stored or_stored = {};  // how other files hold it, if `stored` says that it is stored whole; exports never do
+  Stored or_stored = {};  // how other files hold it, if `stored` says that it is stored whole
   ExpertParameter parameter = {};
   DType dtype = DType::bf16;  // the weights that stream
   DType master = DType::f32;  // what updates work on; equal to `dtype`: results are rounded to it
@@ -204,10 +205,11 @@ LayerLayout make_layout(std::vector<TensorSpec> tensors, MomentFormat moments = 
 // The layouts with their state stored in this format. A stochastic master is the streamed weight itself.
 std::vector<LayerLayout> with_format(std::vector<LayerLayout> layouts, StateFormat format);
 
-// How a source stores a tensor: the type that holds all its values, and how they are packed.
+// How a source stores a tensor: the type that holds all its values, how they are packed, and where.
 struct SourceType {
   DType dtype = DType::bf16;
   WeightPacking packing = WeightPacking::none;
+  bool in_other_form = false;  // as TensorSpec::or_stored says
 
   SourceType() = default;
   SourceType(DType type, WeightPacking packed = WeightPacking::none) : dtype(type), packing(packed) {}

@@ -144,6 +144,21 @@ void Decoder::apply(const Step& step, std::vector<std::string>& tokens) {
       step);
 }
 
+std::string Decoder::bytes_of(const std::string& token) const {
+  std::vector<std::string> tokens = {"", token};  // second, as decoders treat the first token of a text differently
+  for (const Step& step : steps_) {
+    if (std::holds_alternative<ByteLevel>(step)) {
+      std::string bytes;
+      if (to_bytes(tokens[1], bytes)) tokens[1] = bytes;
+    } else if (std::holds_alternative<ByteFallback>(step)) {
+      if (const int byte = fallback_byte(tokens[1]); byte >= 0) return {static_cast<char>(byte)};
+    } else if (!std::holds_alternative<Fuse>(step) && !std::holds_alternative<Strip>(step)) {
+      apply(step, tokens);
+    }
+  }
+  return tokens[1];
+}
+
 std::string Decoder::decode(std::vector<std::string> tokens) const {
   for (const Step& step : steps_) apply(step, tokens);
   return joined(tokens, present_ ? "" : " ");

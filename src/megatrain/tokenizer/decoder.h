@@ -17,6 +17,8 @@ class Decoder {
   explicit Decoder(const TokenizerNode& node);
 
   std::string decode(std::vector<std::string> tokens) const;
+  // The bytes that a token adds within a text, also those of a part of a character.
+  std::string bytes_of(const std::string& token) const;
 
  private:
   struct ByteLevel {};

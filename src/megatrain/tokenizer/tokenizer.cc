@@ -199,6 +199,12 @@ std::string Tokenizer::token_of(int32_t id) const {
   return token == nullptr ? std::string() : *token;
 }
 
+std::string Tokenizer::bytes_of(int32_t id) const {
+  const AddedToken* const added = added_.find(id);
+  const std::string* const text = added != nullptr ? &added->written : vocabulary().token_of(id);
+  return text == nullptr ? std::string() : decoder_.bytes_of(*text);
+}
+
 bool Tokenizer::is_special(int32_t id) const {
   const AddedToken* const added = added_.find(id);
   return added != nullptr && added->special;

@@ -45,6 +45,8 @@ class Tokenizer {
 
   int32_t id_of(std::string_view token) const;  // -1: none
   std::string token_of(int32_t id) const;       // empty: none
+  // The bytes that the id adds within a text; special tokens add their own. Empty: none.
+  std::string bytes_of(int32_t id) const;
   bool is_special(int32_t id) const;
   int64_t vocab_size() const { return vocab_size_; }  // one above the highest id
   // Added tokens that differ from tokenizer.json alone.

@@ -17,6 +17,7 @@
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/stored_tensors.h"
 #include "megatrain/model/token_rows.h"
+#include "megatrain/model/trained/adapter_targets.h"
 #include "megatrain/model/trained/module_pattern.h"
 #include "megatrain/store/pieces.h"
 
@@ -56,11 +57,11 @@ json modules_in_whole(const std::set<std::string>& modules, const TextNames& nam
   return all;
 }
 
-// A regular expression for the ends of modules' names in the text part alone.
+// A regular expression for the ends of modules' names in the text part alone. Some modules lie directly in it.
 std::string modules_pattern(const json& ends) {
   std::vector<std::string> texts;
   for (const json& end : ends) texts.push_back(end);
-  return fmt::format("model\\.language_model\\..*\\.({})", fmt::join(texts, "|"));
+  return fmt::format("model\\.language_model\\.(.*\\.)?({})", fmt::join(texts, "|"));
 }
 
 json targets_json(const AdapterRules& rules, const std::vector<const LayerLayout*>& layouts, const TextNames& names) {
@@ -162,7 +163,7 @@ class AdapterWeights {
  public:
   AdapterWeights(const std::string& directory, const std::vector<const TensorSpec*>& tensors,
                  const std::vector<const LayerLayout*>& layouts)
-      : files_(directory + "/adapter_model.safetensors"),
+      : files_(adapter_weights_file(directory)),
         names_(layouts, names_in(files_)),
         exchanged_(has_exchanged(directory, tensors)) {
     std::set<std::string> known;
@@ -308,6 +309,12 @@ StateHash export_adapter(const std::string& directory, const ExportTexts& texts,
   return export_tensors(
       std::move(request), trained_tensors(records), PeftNames(layouts, names),
       [](const TensorSpec&) { return DType::f32; }, texts.ready, records, threads);
+}
+
+void check_adapter(const std::string& directory, const AdapterRules& rules, const std::vector<LayerLayout>& layouts) {
+  std::vector<const LayerLayout*> pointers;
+  for (const LayerLayout& layout : layouts) pointers.push_back(&layout);
+  const AdapterWeights files(directory, adapter_file_tensors(rules, pointers), pointers);
 }
 
 AdapterValues read_adapter(const std::string& directory, const AdapterRules& rules,

@@ -44,6 +44,9 @@ std::string adapter_config(const AdapterRules& rules, const std::string& base,
 StateHash export_adapter(const std::string& directory, const ExportTexts& texts, const std::string& config,
                          const std::vector<LayerRecord>& records, const TextNames& names, int threads);
 
+// Reads headers alone. Throws Error(bad_input) as load_adapter() does, but not for values.
+void check_adapter(const std::string& directory, const AdapterRules& rules, const std::vector<LayerLayout>& layouts);
+
 // All of a PEFT directory's tensors by our names, for a model of these layouts. Throws as load_adapter() does.
 using AdapterValues = std::map<std::string, std::vector<float>>;
 AdapterValues read_adapter(const std::string& directory, const AdapterRules& rules,

@@ -14,10 +14,17 @@
 
 namespace megatrain {
 
+namespace {
+
+// Whether all experts of a layer must be in one record.
+bool undivided(const ModelConfig& model) { return model.experts.count == 0 || model.experts.beside_mlp; }
+
+}  // namespace
+
 int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t device_bytes) {
   constexpr int64_t kShare = 24;
   const int64_t experts = model.experts.count;
-  if (experts == 0) return 0;
+  if (undivided(model)) return 0;
   const int64_t layer_bytes = largest_layer_record(model) * dtype_bytes(dtype);
   const int64_t most = std::max<int64_t>(device_bytes / kShare, 1);
   const int64_t records = std::clamp<int64_t>(ceil_div(layer_bytes, most), 1, experts);
@@ -27,7 +34,7 @@ int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t devic
 std::vector<int64_t> group_sizes(const ModelConfig& model, DType dtype, int64_t device_bytes) {
   constexpr int64_t kMostGroups = 16;
   const int64_t experts = model.experts.count;
-  if (experts == 0) return {0};
+  if (undivided(model)) return {0};
   const int64_t large = experts_in_a_record(model, dtype, device_bytes);
   const int64_t small = ceil_div(large > 0 ? large : experts, 4);
   return {large, small, std::min(small, ceil_div(experts, kMostGroups))};
@@ -36,13 +43,13 @@ std::vector<int64_t> group_sizes(const ModelConfig& model, DType dtype, int64_t 
 int64_t random_group(const ModelConfig& model, uint64_t seed) {
   constexpr uint64_t kPurpose = 0x67726f7570;  // "group"
   const int64_t experts = model.experts.count;
-  return experts == 0 ? 0 : static_cast<int64_t>(random_below(seed, kPurpose, 0, static_cast<uint64_t>(experts)));
+  return undivided(model) ? 0 : static_cast<int64_t>(random_below(seed, kPurpose, 0, static_cast<uint64_t>(experts)));
 }
 
 Workload choose_groups(const TrainConfig& config, const ModelConfig& model, DType dtype, const Budgets& budgets,
                        const MachineProfile& machine, const std::function<Workload(int64_t)>& workload_of,
                        bool quickly) {
-  if (model.experts.count == 0) return workload_of(0);
+  if (undivided(model)) return workload_of(0);
   if (!config.plan.empty()) {
     const int64_t planned = read_planned_experts_per_record(config.plan);
     if (planned < 0 || planned > model.experts.count)

@@ -20,7 +20,8 @@ namespace megatrain {
 int64_t experts_in_a_record(const ModelConfig& model, DType dtype, int64_t device_bytes);
 
 // The record sizes, in experts, among which choose_groups() chooses if no plan is named: the size from
-// experts_in_a_record(), a quarter of it, and the size with 16 records per layer. For a dense model only 0.
+// experts_in_a_record(), a quarter of it, and the size with 16 records per layer. Only 0 for a dense model, and for one
+// whose experts must be in one record.
 std::vector<int64_t> group_sizes(const ModelConfig& model, DType dtype, int64_t device_bytes);
 
 // The workload to plan for, chosen from those that workload_of(experts_per_record) returns:

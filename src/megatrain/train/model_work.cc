@@ -40,6 +40,7 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost
       .forward_flops = cost.forward.flops / tokens,
       .backward_flops = cost.backward.flops / tokens,
       .attention = {.forward = cost.forward.attention / tokens, .backward = cost.backward.attention / tokens},
+      .recurrence = {.forward = cost.forward.recurrence / tokens, .backward = cost.backward.recurrence / tokens},
       .router_bytes = numbered.phase->router_bytes(),
       .shared_width = numbered.phase->shared_width(),
       .reads = numbered.reads,
@@ -49,7 +50,9 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost
   for (size_t part = 0; numbered.parts.size() > 1 && part < numbered.parts.size(); ++part) {
     work.parts.push_back({.records = numbered.parts[part],
                           .forward_flops = cost.parts[part].forward.flops / tokens,
-                          .backward_flops = cost.parts[part].backward.flops / tokens});
+                          .backward_flops = cost.parts[part].backward.flops / tokens,
+                          .recurrence = {.forward = cost.parts[part].forward.recurrence / tokens,
+                                         .backward = cost.parts[part].backward.recurrence / tokens}});
   }
   for (const KeepLevel& level : numbered.phase->keep_levels()) {
     const PhaseCost::Level& of_level = cost.levels[work.levels.size()];
@@ -59,6 +62,8 @@ PhaseWork phase_work(const Model::NumberedPhase& numbered, const PhaseCost& cost
     kept.spared_flops = of_level.spared.flops / tokens;
     kept.recomputed_attention = of_level.recomputed.attention / tokens;
     kept.spared_attention = of_level.spared.attention / tokens;
+    kept.recomputed_recurrence = of_level.recomputed.recurrence / tokens;
+    kept.spared_recurrence = of_level.spared.recurrence / tokens;
   }
   return work;
 }

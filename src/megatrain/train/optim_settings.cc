@@ -20,7 +20,7 @@ LearningRate learning_rate_of(const TrainConfig& config) {
 
 std::string unusual_learning_rate(const TrainConfig& config) {
   // Between the usual rates and ten times more or less; LLaMA-Factory's default for both is 5e-5.
-  constexpr double kLeastOfAdapters = 5e-5, kMostOfAdapters = 2e-3, kMostOfWeights = 2e-4;
+  constexpr double kLeastOfAdapters = 5e-5, kMostOfAdapters = 2e-3, kMostOfWeights = 2e-4, kMostOfRandom = 0.02;
   const double lr = config.optim.lr;
   const std::string key = config.names("optim.lr");
   if (config.adapter.rank > 0 && lr < kLeastOfAdapters)
@@ -34,6 +34,11 @@ std::string unusual_learning_rate(const TrainConfig& config) {
   if (config.adapter.rank == 0 && !config.model.path.empty() && lr > kMostOfWeights)
     return fmt::format(
         "{} is {}, which is high for all weights of a trained model: 1e-5 to 5e-5 is usual; lower it if the loss jumps",
+        key, lr);
+  if (config.adapter.rank == 0 && config.model.path.empty() && lr > kMostOfRandom)
+    return fmt::format(
+        "{} is {}, which is high even for random weights: 1e-4 to 1e-3 is usual; lower it if the loss "
+        "jumps",
         key, lr);
   return "";
 }

@@ -12,6 +12,7 @@
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/delta_segments.h"
 #include "megatrain/ops/note_cost.h"
+#include "megatrain/ops/ssd_segments.h"
 #include "megatrain/plan/budgets.h"
 #include "megatrain/store/pieces.h"
 #include "megatrain/train/algorithms.h"
@@ -25,6 +26,23 @@ constexpr int64_t kContextBytes = 448 * kMiB, kProcessBytes = kGiB;
 // Kernels are loaded when they are first called; this took 130 MiB on the device and 100 MiB on the host.
 constexpr int64_t kLoadedLater = 192 * kMiB;
 constexpr int64_t kHostMargin = 2 * kGiB, kDeviceMargin = 512 * kMiB;
+
+bool is_thin(const View& weight) {
+  constexpr int64_t kMost = 64;  // the rank of an adapter
+  return std::min(weight.rows, weight.cols) <= kMost && !weight.empty();
+}
+bool is_thin(const ExpertWeights& weight) { return is_thin(weight.first); }
+
+// Whether this is a matmul with a weight as narrow as an adapter's.
+bool is_thin(const OpNote& note) {
+  return std::visit(
+      [](const auto& call) {
+        if constexpr (requires { call.grad_weight; }) return is_thin(call.grad_weight);
+        if constexpr (requires { call.weight; }) return is_thin(call.weight);
+        return false;
+      },
+      note);
+}
 
 }  // namespace
 
@@ -71,11 +89,10 @@ int64_t cuda_scratch_bound(const OpsShape& shape) {
   constexpr int64_t kSeen = 640 * kMiB;  // an H200 needed 561 MiB for most shapes
   int64_t bytes = kSeen;
   if (shape.generating) return bytes;  // only the workspace of GEMMs
-  bytes = std::max(bytes, delta_rule_scratch_bytes(shape.delta_rule));
-  AttentionShape attention = shape.attention;
-  const bool ragged = shape.max_documents * shape.longest_document != attention.tokens;
-  for (const int64_t window : shape.windows) {
-    attention.window = window;
+  bytes = std::max({bytes, delta_rule_scratch_bytes(shape.delta_rule), ssd_scratch_bytes(shape.ssd)});
+  const bool ragged = shape.max_documents * shape.longest_document != shape.tokens;
+  for (const AttentionShape& attention : shape.attention) {
+    if (attention.head_dim > kLongestCutHead) continue;  // needs one float per token and head
     bytes = std::max({bytes, attention_backward_bytes(attention, 1, shape.longest_document),
                       attention_forward_bytes(attention, 1, shape.longest_document)});
     // a shorter document may need more, because tiles are equal parts
@@ -110,19 +127,30 @@ MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& con
   // measured steps on an H200. Attention reached 479 of 640 TFLOP/s at 64K, 512K and 1M tokens with Qwen2.5-7B's shape,
   // and 315 with sequences of 1024. The experts' share is from gpt-oss-20b and Qwen3-30B-A3B, and includes small ops.
   constexpr double kExpertShare = 0.7;
+  // Matmuls with adapters are thin and bound by memory. With adapters of the experts of gpt-oss-20b and Qwen3-30B-A3B
+  // they took 1.1 and 1.9 times what their bytes take (docs/planning.md).
+  constexpr double kThinShare = 0.6;
+  // The chunks of a recurrence, of the ops of one delta net on an H200: 29.5 of 640 TFLOP/s.
+  constexpr double kRecurrenceShare = 0.046;
   static const RateTable kAttentionShares = {{1024, 0.49}, {4096, 0.75}};
   const auto attention_share = [&](int64_t longest) {  // on CPUs attention was not slower
     return machine.updates_on_device ? rate_at(kAttentionShares, static_cast<double>(longest)) : 1;
   };
   const auto seconds_of = [&](const OpNote& note, double flops) {
     const auto length = attention_length(note), experts = expert_count(note);
-    if (flops == 0) return measured || experts ? note_bytes(note) / machine.hbm_bytes_per_s : 0;
+    if (recurrence_flops(note) > 0) return 0.0;  // counted by itself
+    const double moving = note_bytes(note) / machine.hbm_bytes_per_s;
+    if (flops == 0) return measured || experts ? moving : 0;
+    if (length) {
+      return flops / (measured ? rate_at(machine.attention_rates, static_cast<double>(*length))
+                               : machine.flops_per_s * attention_share(*length));
+    }
+    double rate = measured ? rate_at(machine.matmul_rates, flops) : machine.flops_per_s;
+    if (experts && machine.expert_rates.empty()) rate *= kExpertShare;
     if (experts && !machine.expert_rates.empty())
-      return flops / rate_at(machine.expert_rates, flops / static_cast<double>(*experts));
-    if (!measured)
-      return flops / (machine.flops_per_s * (length ? attention_share(*length) : experts ? kExpertShare : 1));
-    if (length) return flops / rate_at(machine.attention_rates, static_cast<double>(*length));
-    return flops / (rate_at(machine.matmul_rates, flops) * (experts ? kExpertShare : 1));
+      rate = rate_at(machine.expert_rates, flops / static_cast<double>(*experts));
+    const bool thin = machine.updates_on_device && is_thin(note);
+    return std::max(flops / rate, thin ? moving / kThinShare : 0);
   };
   struct Sum {
     double flops = 0, seconds = 0;
@@ -135,6 +163,7 @@ MachineProfile profile_for(const MachineProfile& machine, const TrainConfig& con
   MachineProfile fitted = machine;
   fitted.flops_per_s = all.flops / all.seconds;
   fitted.attention_flops_per_s = attention.flops / attention.seconds;
+  fitted.recurrence_flops_per_s = machine.flops_per_s * (machine.updates_on_device ? kRecurrenceShare : 1);
   return fitted;
 }
 

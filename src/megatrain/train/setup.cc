@@ -1,7 +1,6 @@
 #include "megatrain/train/setup.h"
 
 #include <algorithm>
-#include <set>
 
 #include <fmt/format.h>
 
@@ -13,7 +12,9 @@
 #include "megatrain/io/file_system.h"
 #include "megatrain/io/json.h"
 #include "megatrain/model/files/base_files.h"
+#include "megatrain/model/layers/mixers/attention.h"
 #include "megatrain/model/layers/mixers/delta_net.h"
+#include "megatrain/model/layers/mixers/mamba2.h"
 #include "megatrain/model/model.h"
 #include "megatrain/ops/attention_cut.h"
 #include "megatrain/plan/check_plan.h"
@@ -172,11 +173,10 @@ RouterLosses router_losses(const TrainConfig& config, const ModelConfig& model) 
 OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const RunIdentity& identity) {
   OpsShape shape;
   shape.dtype = identity.dtype;
-  shape.attention = {
-      .tokens = identity.micro_tokens, .heads = model.heads, .kv_heads = model.kv_heads, .head_dim = model.head_dim};
-  shape.delta_rule = delta_rule_shape(model.delta_net, identity.micro_tokens);
-  const std::set<int64_t> windows(model.window.begin(), model.window.end());
-  shape.windows.assign(windows.begin(), windows.end());
+  shape.tokens = identity.micro_tokens;
+  shape.attention = attention_shapes(model, shape.tokens);
+  shape.delta_rule = delta_rule_shape(model.delta_net, shape.tokens);
+  shape.ssd = ssd_shape(model.mamba2, shape.tokens);
   shape.hidden = model.hidden;
   shape.ff = model.ff;
   const bool documents = !config.data.documents.empty() || !config.data.train.empty() || !config.data.eval.empty();
@@ -195,10 +195,9 @@ namespace {
 // Whether a document is longer than a tile of attention's backward while the attention of some layer is not tiled.
 bool has_whole_attention(const OpsShape& shape) {
   const int64_t longest = shape.longest_document;
-  return std::any_of(shape.windows.begin(), shape.windows.end(), [&](int64_t window) {
-    AttentionShape attention = shape.attention;
-    attention.window = window;
-    return longest > attention_tile(attention) && !attention_cut(attention, 1, longest).tiled(longest);
+  return std::ranges::any_of(shape.attention, [&](const AttentionShape& attention) {
+    return attention.head_dim <= kLongestCutHead && longest > attention_tile(attention) &&
+           !attention_cut(attention, 1, longest).tiled(longest);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <optional>
 
@@ -16,6 +17,7 @@
 #include "megatrain/hub/model_files.h"
 #include "megatrain/hub/safetensors_writer.h"
 #include "megatrain/model/model.h"
+#include "megatrain/model/stored_tensors.h"
 #include "megatrain/model/token_rows.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/store/pieces.h"
@@ -304,9 +306,9 @@ StateHash export_tensors(ExportRequest request, const std::vector<const TensorSp
                          const std::function<std::string(const std::string&)>& name,
                          const std::function<DType(const TensorSpec&)>& type, const ExportReady& ready,
                          const std::vector<LayerRecord>& records, int threads, const KeptTensors* kept) {
-  std::map<const TensorSpec*, const LayerRecord*> record_of;
+  std::map<std::string, const LayerRecord*> record_of;
   for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors) record_of[&tensor] = &record;
+    for (const TensorSpec& tensor : record.layout().tensors) record_of[tensor.name] = &record;
   }
   const std::vector<FileTensor> tensors = file_tensors(specs);
   const auto type_of = [&](const FileTensor& tensor) { return type(*tensor.parts.front()); };
@@ -321,7 +323,7 @@ StateHash export_tensors(ExportRequest request, const std::vector<const TensorSp
   for (const auto& [name, cut] : by_name) pieces.insert(pieces.end(), cut.begin(), cut.end());
   ModelExport out(std::move(request));
   const PartReader read = [&](const TensorSpec& part, int64_t begin, int64_t count, float* values) {
-    record_of.at(&part)->read_master(part, begin, count, values);
+    record_of.at(part.name)->read_master(part, begin, count, values);
   };
   const StateHash hash = hash_pieces(
       pieces, {}, piece_team(tensors, threads), "writing the model",
@@ -348,9 +350,11 @@ StateHash export_tensors(ExportRequest request, const std::vector<const TensorSp
 
 StateHash export_model(const std::string& directory, const ExportTexts& texts, const TensorTypes& types,
                        const std::vector<LayerRecord>& records, int threads) {
+  std::deque<TensorSpec> tensors;
   std::vector<const TensorSpec*> specs;
   for (const LayerRecord& record : records) {
-    for (const TensorSpec& tensor : record.layout().tensors) specs.push_back(&tensor);
+    for (const TensorSpec& tensor : record.layout().tensors)
+      specs.push_back(&tensors.emplace_back(in_form_of(types.at(tensor.name).in_other_form, tensor)));
   }
   ExportRequest request{
       .directory = directory, .config_json = texts.config_json, .source_directory = texts.source_directory};
@@ -410,7 +414,9 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
     const TensorSpec& tensor = *piece.tensor;
     if (adapters && !tensor.trainable) return;
     const auto read = [&](const std::string& name, const std::vector<int64_t>& shape, int64_t begin, int64_t count) {
-      read_as_f32(file.parameter(name, shape), begin, count, scratch);
+      const StoredTensor& stored = file.parameter(name, shape);
+      read_as_f32(stored, begin, count, scratch);
+      release_pages(stored, begin, count);
       const int64_t at = first_not_finite(scratch, count);
       if (at >= 0)
         fail_input(fmt::format("{}: element {} of {} is {}; a state must be finite", path, begin + at, name,
@@ -439,6 +445,7 @@ void load_state(const std::string& path, std::vector<LayerRecord>& records, int 
         fail_input(fmt::format("{}: expected {} as 8-bit codes", path, name));
       piece.record->write_codes(moment, tensor, piece.begin, piece.count,
                                 reinterpret_cast<const uint8_t*>(codes->data) + piece.begin);
+      release_pages(*codes, piece.begin, piece.count);
       const BlockRange blocks = blocks_beginning_in(tensor, piece.begin, piece.count);
       piece.record->write_scales(moment, tensor, blocks.begin, blocks.count,
                                  read(name + kScaleSuffix, scale_shape(tensor), blocks.begin, blocks.count));

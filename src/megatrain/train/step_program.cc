@@ -181,8 +181,8 @@ void StepProgram::stage_token_ids() {
 
 // Returns the number of segments. Tokens are in ascending order within a row; the padding id is in no segment.
 int64_t StepProgram::stage_token_rows(const MicroBatch& micro, int32_t* tables) {
-  const int64_t tokens = workload_.micro_tokens, rows = model_.embedding.token_rows().count();
-  const TokenTables at(tokens);
+  const int64_t tokens = std::ssize(micro.tokens), rows = model_.embedding.token_rows().count();
+  const TokenTables at(workload_.micro_tokens);
   segment_count_.assign(static_cast<size_t>(rows) + 1, 0);
   const auto trained = [&](int64_t t) {
     return tables[at.slot + t] >= 0 && micro.tokens[static_cast<size_t>(t)] != model_.config.pad_id;
@@ -210,8 +210,9 @@ int64_t StepProgram::stage_token_rows(const MicroBatch& micro, int32_t* tables) 
 }
 
 void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched) {
-  const int64_t tokens = workload_.micro_tokens;
-  const MicroBatchTables at(tokens);
+  const int64_t tokens = std::ssize(micro.tokens);
+  ensure(0 < tokens && tokens <= workload_.micro_tokens, "a micro-batch has at most the tokens of the plan");
+  const MicroBatchTables at(workload_.micro_tokens);
   int32_t* host = staged_ + micro_batch_at(m);
 
   // counting sort of positions by row: stable, so ascending within a row; the padding id is in no segment
@@ -242,11 +243,12 @@ void StepProgram::stage_micro_batch(int64_t m, const MicroBatch& micro, const st
   std::copy(micro.document_begin.begin(), micro.document_begin.end(), host + at.documents);
   counted_ += mark_counted(micro, host + at.counted);
   micro_batches_[static_cast<size_t>(m)] = {
+      .tokens = tokens,
       .documents = std::ssize(micro.document_begin) - 1,
       .longest = micro.longest,
       .uniform = micro.uniform,
       .segments = segments,
-      .token_segments = slot_of_id_.empty() ? 0 : stage_token_rows(micro, host + shared_words(tokens))};
+      .token_segments = slot_of_id_.empty() ? 0 : stage_token_rows(micro, host + shared_words(workload_.micro_tokens))};
 }
 
 std::optional<StepRandom> StepProgram::step_random(int64_t micro_batch) const {
@@ -269,12 +271,12 @@ TokenRowTables StepProgram::token_rows(const Action& a, const Operands& operands
 }
 
 MicroBatchView StepProgram::micro_batch(const Action& a, const Operands& operands) const {
-  const int64_t tokens = workload_.micro_tokens, base = micro_batch_at(a.micro_batch);
-  const MicroBatchTables at(tokens);
+  const int64_t base = micro_batch_at(a.micro_batch);
+  const MicroBatchTables at(workload_.micro_tokens);
   const Staged& staged = micro_batches_[static_cast<size_t>(a.micro_batch)];
   const int64_t looked_up = workload_.phase(a.phase).looks_up;
   const int32_t *device = operands.at<int32_t>(Operand::inputs) + base, *host = staged_ + base;
-  return {.tokens = tokens,
+  return {.tokens = staged.tokens,
           .row = device + (looked_up >= 0 && !rows_come_[static_cast<size_t>(looked_up)] ? at.id : at.row),
           .labels = device + at.labels,
           .positions = device + at.positions,
@@ -292,10 +294,9 @@ MicroBatchView StepProgram::micro_batch(const Action& a, const Operands& operand
           .random = step_random(a.micro_batch)};
 }
 
-View StepProgram::activation(const Operands& operands, Operand operand, int64_t phase) const {
+View StepProgram::activation(const Action& a, const Operands& operands, Operand operand, int64_t phase) const {
   if (!operands.has(operand)) return {};  // used by another part of the phase
-  return matrix(operands.address(operand), workload_.activation_dtype, workload_.micro_tokens,
-                workload_.phase(phase).width);
+  return matrix(operands.address(operand), workload_.activation_dtype, tokens_of(a), workload_.phase(phase).width);
 }
 
 void StepProgram::compute(const Action& a, const Operands& operands, Stream& stream) {
@@ -346,11 +347,18 @@ View StepProgram::row_gradients(const Action& a, const Operands& operands) const
   return matrix(operands.address(Operand::row_sum), DType::f32, rows_, workload_.record(record).row_width);
 }
 
-LossViews StepProgram::losses_of(const Action& a, const Operands& operands) const {
+// The losses of the tokens that a micro-batch lacks are zero.
+LossViews StepProgram::losses_of(const Action& a, const Operands& operands, Stream& stream) const {
   if (!workload_.phase(a.phase).ends) return {};
-  return {.scale = loss_scale_,
-          .loss = operands.at<float>(Operand::losses),
-          .correct = operands.at<int32_t>(Operand::correct)};
+  const LossViews losses{.scale = loss_scale_,
+                         .loss = operands.at<float>(Operand::losses),
+                         .correct = operands.at<int32_t>(Operand::correct)};
+  const int64_t tokens = tokens_of(a), lacking = workload_.micro_tokens - tokens;
+  if (lacking > 0) {
+    stream.zero(losses.loss + tokens, static_cast<size_t>(lacking) * sizeof(float));
+    stream.zero(losses.correct + tokens, static_cast<size_t>(lacking) * sizeof(int32_t));
+  }
+  return losses;
 }
 
 void StepProgram::forward(const Action& a, const Operands& operands, Stream& stream) {
@@ -358,8 +366,8 @@ void StepProgram::forward(const Action& a, const Operands& operands, Stream& str
   numbered.phase->forward(ops_, stream,
                           {.part = a.part,
                            .weights = weights_of(workload_, a, operands),
-                           .x = activation(operands, Operand::x, a.phase),
-                           .y = activation(operands, Operand::y, a.phase + 1),
+                           .x = activation(a, operands, Operand::x, a.phase),
+                           .y = activation(a, operands, Operand::y, a.phase + 1),
                            .micro_batch = micro_batch(a, operands),
                            .tables = operands.at<float>(Operand::tables),
                            .workspace = operands.address(Operand::workspace),
@@ -368,7 +376,7 @@ void StepProgram::forward(const Action& a, const Operands& operands, Stream& str
                            .kept = operands.optional(Operand::kept),
                            .shared = shared_of(a, operands, stream),
                            .rows = looked_up_rows(a, operands),
-                           .losses = losses_of(a, operands),
+                           .losses = losses_of(a, operands, stream),
                            .repeated = a.repeated,
                            .router_counts = router_counts_of(a, operands, stream)});
 }
@@ -378,8 +386,7 @@ void StepProgram::forward(const Action& a, const Operands& operands, Stream& str
 SharedViews StepProgram::shared_of(const Action& a, const Operands& operands, Stream& stream) const {
   const auto view = [&](Operand as, int64_t phase) {
     if (!operands.has(as)) return View{};
-    return matrix(operands.address(as), workload_.activation_dtype, workload_.micro_tokens,
-                  workload_.phase(phase).shared_width);
+    return matrix(operands.address(as), workload_.activation_dtype, tokens_of(a), workload_.phase(phase).shared_width);
   };
   const int64_t read = workload_.phase(a.phase).reads;
   const SharedViews views{.made = view(Operand::shared, a.phase),
@@ -465,9 +472,9 @@ Phase::Backward StepProgram::backward_args(const Action& a, const Operands& oper
                                            Stream& stream) const {
   return {.part = a.part,
           .weights = weights,
-          .x = activation(operands, Operand::x, a.phase),
-          .grad_y = activation(operands, Operand::grad_y, a.phase + 1),
-          .grad_x = activation(operands, Operand::grad_x, a.phase),
+          .x = activation(a, operands, Operand::x, a.phase),
+          .grad_y = activation(a, operands, Operand::grad_y, a.phase + 1),
+          .grad_x = activation(a, operands, Operand::grad_x, a.phase),
           .weight_grads = sums,
           .accumulate = a.micro_batch > 0,
           .micro_batch = micro_batch(a, operands),
@@ -480,7 +487,7 @@ Phase::Backward StepProgram::backward_args(const Action& a, const Operands& oper
           .rows = looked_up_rows(a, operands),
           .router = router_slopes(operands),
           .row_grads = a.kind == ActionKind::recompute ? View{} : row_gradients(a, operands),
-          .losses = losses_of(a, operands),
+          .losses = losses_of(a, operands, stream),
           .grad_x_is_used = a.phase > first_trained_};
 }
 

@@ -56,6 +56,7 @@ class StepProgram : public StepHandler {
   };
   // Facts about a staged micro-batch that the host needs.
   struct Staged {
+    int64_t tokens = 0;  // at most those of the plan
     int64_t documents = 0;
     int64_t longest = 0;
     bool uniform = false;
@@ -82,10 +83,13 @@ class StepProgram : public StepHandler {
                                 std::span<float* const> sums, Stream& stream) const;
   View looked_up_rows(const Action& action, const Operands& operands) const;  // Phase::Forward::rows
   View row_gradients(const Action& action, const Operands& operands) const;
-  LossViews losses_of(const Action& action, const Operands& operands) const;
+  LossViews losses_of(const Action& action, const Operands& operands, Stream& stream) const;
   SharedViews shared_of(const Action& action, const Operands& operands, Stream& stream) const;
   // (T, width of the phase's input)
-  View activation(const Operands& operands, Operand operand, int64_t phase) const;
+  View activation(const Action& action, const Operands& operands, Operand operand, int64_t phase) const;
+  int64_t tokens_of(const Action& action) const {
+    return micro_batches_[static_cast<size_t>(action.micro_batch)].tokens;
+  }
   MicroBatchView micro_batch(const Action& action, const Operands& operands) const;
   TokenRowTables token_rows(const Action& action, const Operands& operands) const;
   void stage_micro_batch(int64_t m, const MicroBatch& micro, const std::vector<int32_t>& touched);

@@ -1,11 +1,13 @@
 #include "megatrain/train/target.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/base/log.h"
 #include "megatrain/model/parse_config.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
@@ -14,6 +16,19 @@
 #include "megatrain/model/presets.h"
 
 namespace megatrain {
+
+namespace {
+
+[[noreturn]] void refuse_model(const std::string& name) {
+  const std::vector<std::string> meant = presets_meant(name);
+  if (!meant.empty()) fail_config(fmt::format("'{}' may be {}; give one of these names", name, fmt::join(meant, ", ")));
+  const std::string near = nearest_preset(name);
+  fail_config(fmt::format("'{}' is neither a configuration, a Hugging Face directory nor a preset{}; presets are {}",
+                          name, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near),
+                          fmt::join(preset_names(), ", ")));
+}
+
+}  // namespace
 
 bool names_configuration(const std::string& name) { return name.ends_with(".yaml") || name.ends_with(".yml"); }
 
@@ -33,18 +48,20 @@ Target read_target(const std::string& name, const std::vector<std::string>& over
     json = read_json_file(where);
   } else {
     config = parse_config("", name, overrides, nothing);
-    const std::string found = find_model(name, ModelParts::config);
-    if (const auto preset = preset_config(name)) {
-      json = *preset;
-    } else if (fs::is_directory(found)) {
+    const std::string preset = preset_of(name);
+    // a model's directory, or the cache's, goes before a preset that is written in another way
+    if (!preset.empty() && (preset == name || !(fs::exists(name) || in_hub_cache(name)))) {
+      json = *preset_config(preset);
+      where = preset;
+      if (is_hub_name(name)) log_info(fmt::format("{} has the shape of the preset {}", name, preset));
+    } else if (const std::string found = find_model(name, ModelParts::config); fs::is_directory(found)) {
       directory = found;
       where = directory + "/config.json";
       json = read_json_file(where);
     } else if (fs::exists(name)) {
       json = read_json_file(name);
     } else {
-      fail_config(fmt::format("'{}' is neither a configuration, a Hugging Face directory nor a preset; presets are {}",
-                              name, fmt::join(preset_names(), ", ")));
+      refuse_model(name);
     }
   }
   if (layers && (*layers < 1 || *layers > kMaxLayers))

@@ -159,8 +159,13 @@ StepReport Trainer::step(const Batch& batch, const OptimStep& optim) {
 }
 
 std::vector<DocumentAt> Trainer::documents_with_bad_losses(const Batch& batch) {
-  std::vector<float> losses(static_cast<size_t>(batch.tokens));
-  machine_.device->copy_now(losses.data(), memory_.address({ResourceKind::losses}), losses.size() * sizeof(float));
+  std::vector<float> losses;
+  for (size_t m = 0; m < batch.micro_batches.size(); ++m) {
+    std::vector<float> own(batch.micro_batches[m].tokens.size());
+    machine_.device->copy_now(own.data(), memory_.address({ResourceKind::losses, 0, static_cast<int64_t>(m)}),
+                              own.size() * sizeof(float));
+    losses.insert(losses.end(), own.begin(), own.end());
+  }
   return documents_not_finite(batch, losses);
 }
 
@@ -193,15 +198,6 @@ StepReport Trainer::evaluate(const Batch& batch) {
     throw NonFiniteLoss(fmt::format("the loss of an evaluation is {}: not finite", number_text(report.loss)),
                         documents_with_bad_losses(batch));
   return report;
-}
-
-std::vector<int32_t> Trainer::correct_tokens(const Batch& batch) {
-  evaluate(batch);
-  std::vector<int32_t> correct(static_cast<size_t>(batch.tokens));
-  Stream& stream = lanes_.stream(Lane::d2h);
-  stream.copy(correct.data(), memory_.address({ResourceKind::correct}), correct.size() * sizeof(int32_t));
-  stream.synchronize();
-  return correct;
 }
 
 void Trainer::drain() {

@@ -73,9 +73,6 @@ class Trainer {
   // Computes only the losses; the state does not change. Throws NonFiniteLoss.
   StepReport evaluate(const Batch& batch);
 
-  // (tokens of the step) 1 where the label has the largest logit; 0 elsewhere and at untrained tokens.
-  std::vector<int32_t> correct_tokens(const Batch& batch);
-
   // Waits until every update is done, so that all state is at the same step. Rethrows any exception of a lane.
   void drain();
 

@@ -56,9 +56,12 @@ std::vector<Alert> Alerts::look(const RunFollower& run, double now_s, std::optio
     looked_ = std::min(looked_, run.data().history.steps.size());
     last_spike_ = -1;
     divergence_.reset();
+    take_evaluations_back(run);
   }
+  if (run.data().history.evaluations.size() < evaluated_) take_evaluations_back(run);
   if (!divergence_ && run.data().vocab > 0) divergence_.emplace(run.data().vocab);
   look_at_steps(run, alerts);
+  look_at_evaluations(run, alerts);
   look_at_pace(run, now_s, alerts);
   const std::vector<RunStep>& steps = run.data().history.steps;
   const int64_t step = steps.empty() ? 0 : steps.back().step;
@@ -95,10 +98,8 @@ void Alerts::look_at_steps(const RunFollower& run, std::vector<Alert>& alerts) {
       continue;
     }
     if (divergence_ && divergence_->look(step.loss))
-      alerts.push_back({"divergence", step.step,
-                        fmt::format("the loss of step {} is {:.4g}, far above the {:.3g} of random guessing; the "
-                                    "lowest before was {:.4g}: the run is diverging",
-                                    step.step, step.loss, divergence_->guessing(), divergence_->lowest())});
+      alerts.push_back(
+          {"divergence", step.step, divergence_->sentence(step.step, step.loss) + ": the run is diverging"});
     if (limits_.spike <= 0 || looked_ < kFewest || step.step < last_spike_ + kSpikesApart) continue;
     std::vector<double> near;
     for (size_t i = looked_ - std::min(looked_, kNeighbours); i < looked_; ++i) near.push_back(steps[i].loss);
@@ -112,6 +113,23 @@ void Alerts::look_at_steps(const RunFollower& run, std::vector<Alert>& alerts) {
     alerts.push_back({"loss_spike", step.step,
                       fmt::format("the loss of step {} is {:.4g}, {:.3g} times the median of the {} before it",
                                   step.step, step.loss, step.loss / middle, near.size())});
+  }
+}
+
+// Those that were examined and are still valid; they are not reported again.
+void Alerts::take_evaluations_back(const RunFollower& run) {
+  const std::vector<RunEvaluation>& evaluations = run.data().history.evaluations;
+  evaluated_ = std::min(evaluated_, evaluations.size());
+  rising_ = {};
+  for (size_t i = 0; i < evaluated_; ++i) rising_.look(evaluations[i].step, evaluations[i].loss);
+}
+
+void Alerts::look_at_evaluations(const RunFollower& run, std::vector<Alert>& alerts) {
+  const std::vector<RunEvaluation>& evaluations = run.data().history.evaluations;
+  for (; evaluated_ < evaluations.size(); ++evaluated_) {
+    const RunEvaluation& evaluation = evaluations[evaluated_];
+    if (rising_.look(evaluation.step, evaluation.loss))
+      alerts.push_back({"eval_rise", evaluation.step, rising_.sentence()});
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "megatrain/io/json.h"
 #include "megatrain/run/divergence.h"
+#include "megatrain/run/rising_loss.h"
 #include "megatrain/watch/run_follower.h"
 
 namespace megatrain {
@@ -21,7 +22,8 @@ struct AlertLimits {
 };
 
 struct Alert {
-  std::string kind;  // "loss_spike", "divergence", "non_finite", "stall", "disk", "memory", "gone", "ended"
+  // "loss_spike", "divergence", "eval_rise", "non_finite", "stall", "disk", "memory", "gone", "ended"
+  std::string kind;
   int64_t step = 0;
   std::string message;
   bool lasting = false;  // the condition holds now, whenever it began
@@ -38,6 +40,8 @@ class Alerts {
 
  private:
   void look_at_steps(const RunFollower& run, std::vector<Alert>& alerts);
+  void take_evaluations_back(const RunFollower& run);
+  void look_at_evaluations(const RunFollower& run, std::vector<Alert>& alerts);
   void look_at_end(const RunFollower& run, std::vector<Alert>& alerts);
   void look_at_pace(const RunFollower& run, double now_s, std::vector<Alert>& alerts);
   void raise(bool now, bool& before, Alert alert, std::vector<Alert>& alerts);
@@ -46,7 +50,9 @@ class Alerts {
   size_t looked_ = 0;  // steps examined so far
   int64_t times_back_ = 0, last_spike_ = -1;
   std::optional<DivergenceWatch> divergence_;  // set once the vocabulary is known
-  bool there_ = false;                         // the run directory has existed
+  size_t evaluated_ = 0;                       // evaluations examined so far
+  RisingLoss rising_;
+  bool there_ = false;  // the run directory has existed
   bool ended_ = false, stalled_ = false, disk_ = false, memory_ = false, gone_ = false;
   std::string activity_;
   double activity_s_ = 0;

@@ -1,5 +1,5 @@
-// DeepSeek V3, R1 and V3.1: latent attention with YaRN, dense first layers, and experts in groups with a sigmoid router
-// beside shared ones. Files hold a layer for predicting several tokens behind the last one; it is not used.
+// DeepSeek V3, R1 and V3.1, and Kimi K2: latent attention with YaRN, dense first layers, and experts in groups with a
+// sigmoid router beside shared ones. A layer behind the last one, for predicting several tokens, is not used.
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/expert_family.h"
 #include "megatrain/model/families/families.h"
@@ -53,17 +53,52 @@ json deepseek_v3_preset() {
   return config;
 }
 
+json kimi_k2_preset() {
+  json config = deepseek_v3_preset();
+  config.update(
+      preset_json("DeepseekV3ForCausalLM", "kimi_k2", {7168, 18432, 61, 64, 64, 163840, false, 1e-6, 50000.0}));
+  config.update({{"max_position_embeddings", 131072},
+                 {"n_routed_experts", 384},
+                 {"routed_scaling_factor", 2.827},
+                 {"n_group", 1},
+                 {"topk_group", 1},
+                 {"first_k_dense_replace", 1},
+                 {"num_nextn_predict_layers", 0}});
+  config["rope_scaling"].update({{"factor", 32.0}, {"beta_fast", 1.0}});
+  return config;
+}
+
+// What Kimi K2.5 and K2.6 have beside text_config.
+std::vector<std::string> kimi_fields() {
+  return {"ignore_index",
+          "media_placeholder_token_id",
+          "projection_hidden_size",
+          "projection_layer_norm_eps",
+          "use_unified_vision_chunk",
+          "video_placeholder"};
+}
+
 }  // namespace
 
 Family deepseek_v3_family() {
   return {.architecture = "DeepseekV3ForCausalLM",
           .model_type = "deepseek_v3",
+          .other_types = {"kimi_k2"},
           .fields = sigmoid_expert_fields(latent_fields({"aux_loss_alpha", "ep_size", "first_k_dense_replace",
                                                          "moe_layer_freq", "scoring_func", "seq_aux", "topk_method"})),
           .read = read_deepseek_v3,
           .tensors = sigmoid_expert_tensors,
           .phases = layer_phases,
-          .presets = {{"deepseek-v3", deepseek_v3_preset()}}};
+          .presets = {{"deepseek-v3", deepseek_v3_preset()}, {"kimi-k2", kimi_k2_preset()}},
+          // transformers' name of the class, and that of the code in the releases
+          .part_of = {{.architecture = "Kimi_K25ForConditionalGeneration",
+                       .model_type = "kimi_k25",
+                       .text_type = "deepseek_v3",
+                       .fields = kimi_fields()},
+                      {.architecture = "KimiK25ForConditionalGeneration",
+                       .model_type = "kimi_k25",
+                       .text_type = "deepseek_v3",
+                       .fields = kimi_fields()}}};
 }
 
 }  // namespace megatrain

@@ -24,7 +24,7 @@ void read_glm4_moe(const ConfigReader& r, ModelConfig& c) {
   c.experts.layers = read_dense_first(r, c.layers, 1);
 }
 
-json glm4_moe_preset() {
+json glm4_5_air_preset() {
   json config = preset_json("Glm4MoeForCausalLM", "glm4_moe", {4096, 10944, 46, 96, 8, 151552, false, 1e-5, 1e6});
   config.update({{"head_dim", 128},
                  {"max_position_embeddings", 131072},
@@ -44,6 +44,19 @@ json glm4_moe_preset() {
   return config;
 }
 
+json glm4_5_preset() {
+  json config = glm4_5_air_preset();
+  config.update({{"hidden_size", 5120},
+                 {"intermediate_size", 12288},
+                 {"num_hidden_layers", 92},
+                 {"use_qk_norm", true},
+                 {"n_routed_experts", 160},
+                 {"moe_intermediate_size", 1536},
+                 {"routed_scaling_factor", 2.5},
+                 {"first_k_dense_replace", 3}});
+  return config;
+}
+
 }  // namespace
 
 Family glm4_moe_family() {
@@ -53,7 +66,7 @@ Family glm4_moe_family() {
           .read = read_glm4_moe,
           .tensors = sigmoid_expert_tensors,
           .phases = layer_phases,
-          .presets = {{"glm4.5-air", glm4_moe_preset()}}};
+          .presets = {{"glm4.5-air", glm4_5_air_preset()}, {"glm4.5-355b", glm4_5_preset()}}};
 }
 
 }  // namespace megatrain

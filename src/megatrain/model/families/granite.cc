@@ -14,10 +14,7 @@ void read_granite(const ConfigReader& r, ModelConfig& c) {
   read_sizes(r, {.max_position = 2048}, c);
   c.qkv_bias = c.o_bias = r.boolean("attention_bias", false);
   c.mlp_bias = r.boolean("mlp_bias", false);
-  c.embedding_scale = r.positive_number("embedding_multiplier", 1);
-  c.attention_scale = r.positive_number("attention_multiplier", 1);
-  c.branch_scale = r.positive_number("residual_multiplier", 1);
-  c.logits_scale = 1 / r.positive_number("logits_scaling", 1);
+  read_multipliers(r, c);
   if (c.branch_scale != 1 && (c.o_bias || c.mlp_bias))
     fail_input(fmt::format("{}: 'residual_multiplier' is {:g} and '{}' is true; megatrain supports one or the other",
                            r.where(), c.branch_scale, c.o_bias ? "attention_bias" : "mlp_bias"));

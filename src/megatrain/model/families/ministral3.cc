@@ -1,7 +1,4 @@
 // Ministral 3: Mistral with YaRN, and queries that grow with the position beyond the original context.
-#include <fmt/format.h>
-
-#include "megatrain/base/error.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/families/families.h"
 #include "megatrain/model/rope_config.h"
@@ -12,32 +9,18 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kBeta = "llama_4_scaling_beta";
-
 // transformers' rope_parameters if config.json has none.
 json absent_ministral3_rope(int64_t max_position) {
-  return {{"rope_type", "yarn"}, {"rope_theta", 1e6},
-          {"factor", 16.0},      {"original_max_position_embeddings", 16384},
-          {"beta_fast", 32.0},   {"beta_slow", 1.0},
-          {"mscale", 1.0},       {"mscale_all_dim", 1.0},
-          {kBeta, 0.1},          {"max_position_embeddings", max_position}};
-}
-
-RopeConfig read_ministral3_rope(const ConfigReader& model, int64_t max_position) {
-  json parameters = model.has("rope_parameters") ? model.at("rope_parameters") : absent_ministral3_rope(max_position);
-  const ConfigReader r(parameters, model.where() + ": rope_parameters");
-  for (const char* key : {kBeta, "original_max_position_embeddings"}) {
-    if (!r.has(key)) fail_input(fmt::format("{}: '{}' is missing; Ministral3ForCausalLM needs it", r.where(), key));
-  }
-  const double beta = r.number(kBeta, 0), original = r.positive_number("original_max_position_embeddings", 1);
-  if (beta < 0) fail_input(fmt::format("{}: '{}' is {}; it must be a number of at least 0", r.where(), kBeta, beta));
-  for (const char* key : {kBeta, "max_position_embeddings"}) parameters.erase(key);  // the latter is not read
-  json object = {{"rope_parameters", parameters}};
-  if (model.has("rope_theta")) object["rope_theta"] = model.at("rope_theta");
-  RopeConfig rope = parse_rope(ConfigReader(object, model.where()), max_position);
-  rope.query_growth = beta;
-  rope.original_max_position = original;
-  return rope;
+  return {{"rope_type", "yarn"},
+          {"rope_theta", 1e6},
+          {"factor", 16.0},
+          {"original_max_position_embeddings", 16384},
+          {"beta_fast", 32.0},
+          {"beta_slow", 1.0},
+          {"mscale", 1.0},
+          {"mscale_all_dim", 1.0},
+          {"llama_4_scaling_beta", 0.1},
+          {"max_position_embeddings", max_position}};
 }
 
 void read_ministral3(const ConfigReader& r, ModelConfig& c) {
@@ -47,7 +30,8 @@ void read_ministral3(const ConfigReader& r, ModelConfig& c) {
   for (const char* key : {"attention_bias", "mlp_bias"}) must_be(r, key, false, c.architecture);
   for (const char* key : {"rope_scaling", "use_sliding_window", "max_window_layers", "layer_types"})
     must_be(r, key, nullptr, c.architecture);
-  c.rope = read_ministral3_rope(r, c.max_position);
+  const json parameters = r.has("rope_parameters") ? r.at("rope_parameters") : absent_ministral3_rope(c.max_position);
+  c.rope = parse_growing_rope(r, parameters, c);
   c.window.assign(static_cast<size_t>(c.layers), r.has("sliding_window") ? r.positive("sliding_window") : 0);
 }
 
@@ -69,17 +53,20 @@ Family::Preset ministral3_preset(const char* name, const PresetSizes& sizes) {
 }  // namespace
 
 Family ministral3_family() {
-  return {.architecture = "Ministral3ForCausalLM",
-          .model_type = "ministral3",
-          .read = read_ministral3,
-          .tensors = dense_tensors,
-          .phases = dense_phases,
-          .llama_cpp = LlamaCpp{.name = "mistral3",
-                                .is_llama = true,
-                                .unlike = ministral3_unlike_llama_cpp,
-                                .keys = ministral3_llama_cpp_keys},
-          .presets = {ministral3_preset("ministral3-8b", {4096, 14336, 34, 32, 8, 131072, false, 1e-5, 1e6}),
-                      ministral3_preset("ministral3-14b", {5120, 16384, 40, 32, 8, 131072, false, 1e-5, 1e6})}};
+  return {
+      .architecture = "Ministral3ForCausalLM",
+      .model_type = "ministral3",
+      .read = read_ministral3,
+      .tensors = dense_tensors,
+      .phases = dense_phases,
+      .llama_cpp = LlamaCpp{.name = "mistral3",
+                            .is_llama = true,
+                            .unlike = ministral3_unlike_llama_cpp,
+                            .keys = ministral3_llama_cpp_keys},
+      .presets = {ministral3_preset("ministral3-8b", {4096, 14336, 34, 32, 8, 131072, false, 1e-5, 1e6}),
+                  ministral3_preset("ministral3-14b", {5120, 16384, 40, 32, 8, 131072, false, 1e-5, 1e6})},
+      .part_of = {
+          {.architecture = "Mistral3ForConditionalGeneration", .model_type = "mistral3", .text_type = "ministral3"}}};
 }
 
 }  // namespace megatrain

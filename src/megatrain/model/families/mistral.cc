@@ -15,6 +15,12 @@ void read_mistral(const ConfigReader& r, ModelConfig& c) {
   c.window = read_window_of_all(r, c);
 }
 
+Family::Preset mistral_preset(const char* name, const PresetSizes& sizes) {
+  nlohmann::json config = preset_json("MistralForCausalLM", "mistral", sizes);
+  config.update({{"head_dim", 128}, {"sliding_window", nullptr}});
+  return {name, std::move(config)};
+}
+
 }  // namespace
 
 Family mistral_family() {
@@ -24,6 +30,8 @@ Family mistral_family() {
           .tensors = dense_tensors,
           .phases = dense_phases,
           .llama_cpp = LlamaCpp{.name = "llama", .is_llama = true},
+          .presets = {mistral_preset("mistral-7b", {4096, 14336, 32, 32, 8, 32768, false, 1e-5, 1e6}),
+                      mistral_preset("mistral-small-24b", {5120, 32768, 40, 32, 8, 131072, false, 1e-5, 1e8})},
           .part_of = {
               {.architecture = "Mistral3ForConditionalGeneration", .model_type = "mistral3", .text_type = "mistral"}}};
 }

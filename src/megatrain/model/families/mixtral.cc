@@ -34,14 +34,13 @@ std::vector<std::vector<TensorSpec>> mixtral_tensors(const ModelConfig& c, int64
                          .down = "w2"});
 }
 
-nlohmann::json mixtral_preset() {
-  nlohmann::json config =
-      preset_json("MixtralForCausalLM", "mixtral", {4096, 14336, 32, 32, 8, 32000, false, 1e-5, 1e6});
+Family::Preset mixtral_preset(const char* name, const PresetSizes& sizes) {
+  nlohmann::json config = preset_json("MixtralForCausalLM", "mixtral", sizes);
   config.update({{"num_local_experts", 8},
                  {"num_experts_per_tok", 2},
                  {"output_router_logits", false},
                  {"router_aux_loss_coef", 0.02}});
-  return config;
+  return {name, std::move(config)};
 }
 
 }  // namespace
@@ -54,7 +53,8 @@ Family mixtral_family() {
           .tensors = mixtral_tensors,
           .phases = expert_phases,
           .llama_cpp = LlamaCpp{.name = "llama", .is_llama = true},
-          .presets = {{"mixtral-8x7b", mixtral_preset()}}};
+          .presets = {mixtral_preset("mixtral-8x7b", {4096, 14336, 32, 32, 8, 32000, false, 1e-5, 1e6}),
+                      mixtral_preset("mixtral-8x22b", {6144, 16384, 56, 48, 8, 32768, false, 1e-5, 1e6})}};
 }
 
 }  // namespace megatrain

@@ -87,6 +87,7 @@ Family qwen2_moe_family() {
                                             {"mlp.shared_expert.up_proj.weight", "ffn_up_shexp.weight"},
                                             {"mlp.shared_expert.down_proj.weight", "ffn_down_shexp.weight"},
                                             {"mlp.shared_expert_gate.weight", "ffn_gate_inp_shexp.weight"}}},
+          .peft_joins_experts = false,
           .presets = {{"qwen1.5-moe-a2.7b", qwen2_moe_preset()}}};
 }
 

@@ -1,13 +1,10 @@
 // Qwen 3.5, 3.6 and 3.8, dense and with experts: three layers of four have a gated delta net instead of attention.
 // Attention has an output gate and rotates a quarter of each head. Files store the weights of the norms minus one, but
 // for the delta net's. With experts, every layer has them and a gated expert that all tokens share.
-#include <fmt/format.h>
-
-#include "megatrain/base/error.h"
+#include "megatrain/model/delta_family.h"
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/expert_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/rope_config.h"
 
 namespace megatrain {
 
@@ -15,67 +12,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char *kLinear = "linear_attention", *kFull = "full_attention";
-
-// Whether each layer has a delta net: by layer_types if given, otherwise all but every n-th.
-std::vector<bool> read_linear_layers(const ConfigReader& r, int64_t layers) {
-  const int64_t interval = r.positive("full_attention_interval", 4);
-  std::vector<bool> linear;
-  if (!r.has("layer_types")) {
-    for (int64_t l = 0; l < layers; ++l) linear.push_back((l + 1) % interval != 0);
-    return linear;
-  }
-  const json& types = r.at("layer_types");
-  if (!types.is_array() || std::ssize(types) != layers)
-    fail_input(fmt::format("{}: 'layer_types' must list one type for each of the {} layers", r.where(), layers));
-  for (const json& type : types) {
-    if (type != json(kLinear) && type != json(kFull))
-      fail_input(fmt::format("{}: layer_types[{}] is {}; supported are {} and {}", r.where(), linear.size(),
-                             type.dump(), kFull, kLinear));
-    linear.push_back(type == json(kLinear));
-  }
-  return linear;
-}
-
-int64_t read_head_width(const ConfigReader& r, const char* key) {
-  constexpr int64_t kStep = 16, kMost = 256;  // what the ops take
-  const int64_t width = r.positive(key, 128);
-  if (width % kStep != 0 || width > kMost)
-    fail_input(
-        fmt::format("{}: '{}' is {}; supported are multiples of {} up to {}", r.where(), key, width, kStep, kMost));
-  return width;
-}
-
-DeltaNetConfig read_delta_net(const ConfigReader& r, int64_t layers) {
-  constexpr int64_t kMostHeads = 1 << 13;
-  DeltaNetConfig d{.key_heads = r.positive("linear_num_key_heads", 16, kMostHeads),
-                   .value_heads = r.positive("linear_num_value_heads", 32, kMostHeads),
-                   .key_dim = read_head_width(r, "linear_key_head_dim"),
-                   .value_dim = read_head_width(r, "linear_value_head_dim"),
-                   .taps = r.positive("linear_conv_kernel_dim", 4),
-                   .layers = read_linear_layers(r, layers)};
-  if (d.value_heads % d.key_heads != 0)
-    fail_input(fmt::format("{}: linear_num_value_heads {} is not a multiple of linear_num_key_heads {}", r.where(),
-                           d.value_heads, d.key_heads));
-  if (d.taps < 2 || d.taps > kMostConvTaps)
-    fail_input(
-        fmt::format("{}: 'linear_conv_kernel_dim' is {}; supported are 2 to {}", r.where(), d.taps, kMostConvTaps));
-  return d;
-}
-
 void read_qwen3_5(const ConfigReader& r, ModelConfig& c) {
-  read_sizes(r, {.kv_heads = 4, .head_dim = 256, .max_position = 32768}, c);
-  for (const char* key : {"attention_bias", "mlp_bias", "use_sliding_window"}) must_be(r, key, false, c.architecture);
-  for (const char* key : {"sliding_window", "max_window_layers"}) must_be(r, key, nullptr, c.architecture);
+  read_delta_sizes(r, 4, {"mrope_section", "mrope_interleaved"}, c);
   must_be(r, "attn_output_gate", true, c.architecture);
   must_be(r, "mamba_ssm_dtype", "float32", c.architecture);
   if (r.has("output_gate_type") && r.at("output_gate_type") != "silu")  // another name of it
     must_be(r, "output_gate_type", "swish", c.architecture);
-  c.qk_norm = c.attention_gate = true;
-  c.norm_offset = 1;
-  c.rope = parse_partial_rope(r, c, 1e4, 0.25, {"mrope_section", "mrope_interleaved"});
-  c.window.assign(static_cast<size_t>(c.layers), 0);
-  c.delta_net = read_delta_net(r, c.layers);
 }
 
 void read_qwen3_5_moe(const ConfigReader& r, ModelConfig& c) {
@@ -104,34 +46,23 @@ std::vector<std::vector<TensorSpec>> qwen3_5_moe_tensors(const ModelConfig& c, i
                          .gate = "gate_proj",
                          .up = "up_proj",
                          .down = "down_proj",
-                         .or_fused = true,
+                         .or_stacked = true,
                          .shared = "mlp.shared_expert",
                          .shared_gate = "mlp.shared_expert_gate"});
 }
 
 std::vector<std::string> qwen3_5_fields(std::vector<std::string> more) {
   // Those of predicted further tokens (mtp) concern tensors that are not trained.
-  for (const char* field :
-       {"full_attention_interval", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
-        "linear_value_head_dim", "linear_conv_kernel_dim", "attn_output_gate", "output_gate_type", "mamba_ssm_dtype",
-        "partial_rotary_factor", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings"})
+  for (const char* field : {"attn_output_gate", "output_gate_type", "mamba_ssm_dtype", "mtp_num_hidden_layers",
+                            "mtp_use_dedicated_embeddings"})
     more.emplace_back(field);
-  return more;
+  return delta_fields(std::move(more));
 }
 
 Family::Preset qwen3_5_preset(const char* name, int64_t value_heads, const PresetSizes& sizes) {
   json config = preset_json("Qwen3_5ForCausalLM", "qwen3_5_text", sizes);
   config.erase("rope_theta");
-  config.update({{"head_dim", 256},
-                 {"max_position_embeddings", 262144},
-                 {"full_attention_interval", 4},
-                 {"linear_num_key_heads", 16},
-                 {"linear_num_value_heads", value_heads},
-                 {"linear_key_head_dim", 128},
-                 {"linear_value_head_dim", 128},
-                 {"linear_conv_kernel_dim", 4},
-                 {"rope_parameters",
-                  {{"rope_type", "default"}, {"rope_theta", sizes.rope_theta}, {"partial_rotary_factor", 0.25}}}});
+  config.update(delta_preset(value_heads, sizes.rope_theta));
   return {name, std::move(config)};
 }
 
@@ -180,6 +111,7 @@ Family qwen3_5_moe_family() {
           .read = read_with_experts,
           .tensors = qwen3_5_moe_tensors,
           .phases = expert_phases,
+          .peft_joins_experts = false,
           .presets = {qwen3_5_moe_preset()},
           .part_of = {{.architecture = "Qwen3_5MoeForConditionalGeneration",
                        .model_type = "qwen3_5_moe",

@@ -1,4 +1,6 @@
 // Qwen 3 with experts: Qwen 3's attention. mlp_only_layers and decoder_sparse_step say which layers are dense.
+#include <utility>
+
 #include "megatrain/model/dense_family.h"
 #include "megatrain/model/expert_family.h"
 #include "megatrain/model/families/families.h"
@@ -37,19 +39,19 @@ std::string qwen3_moe_unlike_llama_cpp(const ModelConfig& c) {
   return unlike_all_experts(c);
 }
 
-json qwen3_moe_preset() {
-  json config = preset_json("Qwen3MoeForCausalLM", "qwen3_moe", {2048, 6144, 48, 32, 4, 151936, false, 1e-6, 1e6});
+Family::Preset qwen3_moe_preset(const char* name, int64_t expert_ff, const PresetSizes& sizes) {
+  json config = preset_json("Qwen3MoeForCausalLM", "qwen3_moe", sizes);
   config.update({{"head_dim", 128},
                  {"max_position_embeddings", 40960},
                  {"num_experts", 128},
                  {"num_experts_per_tok", 8},
-                 {"moe_intermediate_size", 768},
+                 {"moe_intermediate_size", expert_ff},
                  {"norm_topk_prob", true},
                  {"decoder_sparse_step", 1},
                  {"mlp_only_layers", json::array()},
                  {"output_router_logits", false},
                  {"router_aux_loss_coef", 0.001}});
-  return config;
+  return {name, std::move(config)};
 }
 
 }  // namespace
@@ -63,7 +65,8 @@ Family qwen3_moe_family() {
       .tensors = qwen3_moe_tensors,
       .phases = layer_phases,
       .llama_cpp = LlamaCpp{.name = "qwen3moe", .unlike = qwen3_moe_unlike_llama_cpp},
-      .presets = {{"qwen3-30b-a3b", qwen3_moe_preset()}}};
+      .presets = {qwen3_moe_preset("qwen3-30b-a3b", 768, {2048, 6144, 48, 32, 4, 151936, false, 1e-6, 1e6}),
+                  qwen3_moe_preset("qwen3-235b-a22b", 1536, {4096, 12288, 94, 64, 4, 151936, false, 1e-6, 1e6})}};
 }
 
 }  // namespace megatrain

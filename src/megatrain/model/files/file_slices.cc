@@ -43,7 +43,7 @@ class SliceList {
       add_packed(tensor, *source.values, at, row_blocks * kMxfp4BlockBytes);
       add_packed(tensor, *source.scales, at + tensor.elements() / 2, row_blocks);
     } else {
-      add_plain(in_form_of(source, tensor), *source.values, at);
+      add_plain(in_form_of(source.in_other_form, tensor), *source.values, at);
     }
   }
 

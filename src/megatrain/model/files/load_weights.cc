@@ -164,7 +164,7 @@ LoadReport load_weights(const std::string& directory, std::vector<LayerRecord>& 
       check_finite(directory, piece, scratch);
       piece.record->write_master(*piece.tensor, piece.begin, piece.count, scratch);
     }
-    if (piece.begin + piece.count == piece.tensor->elements()) release_source(source, *piece.tensor);
+    release_source(source, *piece.tensor, piece.begin, piece.count);
   });
   files.check_whole();
   return report;

@@ -17,7 +17,7 @@
 namespace megatrain {
 
 struct LoadReport {
-  TensorTypes types;                // the type each tensor is stored in, and will be exported in
+  TensorTypes types;                // how each tensor is stored, and will be exported
   std::vector<std::string> unused;  // tensors in the files that the model does not have
 };
 

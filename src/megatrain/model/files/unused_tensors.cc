@@ -91,6 +91,8 @@ void check_tied_head(const ModelFiles& files, const TensorSpec& embedding, int t
       return x == y || std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y);
     };
     const auto differs = std::mismatch(a.begin(), a.end(), b.begin(), same).first;
+    release_pages(head, begin, count);
+    release_pages(table, begin, count);
     if (differs == a.end()) return;
     const int64_t row = (begin + (differs - a.begin())) / embedding.cols;
     fail_input(
@@ -100,6 +102,7 @@ void check_tied_head(const ModelFiles& files, const TensorSpec& embedding, int t
                     files.file_of(head), kHeadName, embedding.name, row, kHeadName));
   });
   release_pages(head);
+  release_pages(table);
 }
 
 }  // namespace

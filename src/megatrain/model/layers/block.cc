@@ -22,7 +22,7 @@ struct Block::Work {
   Chunked channeled;         // (H) the channels' outputs, only if a post-norm follows
   View before_last;          // (T, H) h and all channels but the last, only if that one runs in parts of its own
   Chunked behind_inv_rms;    // (1) fp32
-  View grad_behind;          // (C, H) gradient of a branch's output before its post-norm
+  View grad_behind;          // (C, H) gradient of a branch's output before its post-norm; (T, H) as below
   View grad_normed;          // (C, H)
   View channel_grad_normed;  // (C, H), or (T, H) if channels take all tokens
   std::byte* adapters{};     // AdapterBinding::scratch
@@ -36,12 +36,6 @@ BlockShape block_shape(const ModelConfig& config, const ModelShape& shape) {
           .chunk = shape.mlp_chunk > 0 ? std::min(shape.mlp_chunk, shape.tokens) : shape.tokens};
 }
 
-std::vector<TokenRange> BlockShape::ranges() const {
-  std::vector<TokenRange> list;
-  for (int64_t begin = 0; begin < tokens; begin += chunk) list.push_back({begin, std::min(chunk, tokens - begin)});
-  return list;
-}
-
 Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, Channels channels)
     : s_(shape),
       adapters_(from.adapters ? *from.adapters : LayerLayout()),
@@ -49,6 +43,7 @@ Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, 
       behind_mixers_(from.record, BlockOperand::o_norm, shape.norm),
       channel_norm_(from.record, BlockOperand::post_norm, shape.norm),
       behind_channels_(from.record, BlockOperand::down_norm, shape.norm),
+      out_scale_(find_operand(from.record, BlockOperand::out_scale)),
       mixers_(std::move(mixers)),
       channels_(std::move(channels)) {
   for (const auto& channel : channels_) {
@@ -66,10 +61,10 @@ Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, 
   ensure(normed(mixers_.empty(), mixer_norm_, behind_mixers_) &&
              normed(channels_.empty(), channel_norm_, behind_channels_),
          "each branch has a norm");
-  ensure(!channels_take_all_ || channel_norm_.exists(), "channels that take all tokens read a norm's output");
   ensure(channel_records_ == 0 || channels_.back()->own_records() == channel_records_,
          "a channel with records of its own is the last of its block");
   ensure(channel_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
+  ensure(channel_records_ < 2 || (channel_norm_.exists() && out_scale_.cols == 0), "parts have a norm and no scale");
   make_levels();
 }
 
@@ -203,19 +198,19 @@ Block::Work Block::carve(const Level& level, const Space& space) const {
   if (!mixers_.empty()) {
     if (mixer_norm_.exists()) {
       w.normed = rows(everything, false);
-      w.inv_rms = space.at(everything).array<float>(s_.tokens);
+      w.inv_rms = space.at(everything).array<float>(space.tokens);
     }
     for (size_t i = 0; i < mixers_.size(); ++i) w.mixers.push_back(mixers_[i]->carve(space.with(level.mixers[i])));
     if (behind_mixers_.exists()) {
       w.mixed = rows(residual, all);
-      w.mixed_inv_rms = space.at(residual).array<float>(s_.tokens);
+      w.mixed_inv_rms = space.at(residual).array<float>(space.tokens);
     }
     if (!channels_.empty()) w.h = rows(residual, all);
   }
   if (behind_mixers_.exists() || behind_channels_.exists())
-    w.grad_behind = space.work.view(s_.dtype, s_.chunk, s_.hidden);
-  w.grad_normed = space.work.view(s_.dtype, s_.chunk, s_.hidden);
-  w.adapters = carve_adapters(space.work, channels_take_all_ ? s_.tokens : s_.chunk);
+    w.grad_behind = space.work.view(s_.dtype, all ? space.tokens : space.chunk, s_.hidden);
+  w.grad_normed = space.work.view(s_.dtype, space.chunk, s_.hidden);
+  w.adapters = carve_adapters(space.work, all ? space.tokens : space.chunk);
   if (!channels_.empty()) {
     if (channel_norm_.exists()) {
       w.channel_normed = rows(everything, all);
@@ -227,17 +222,18 @@ Block::Work Block::carve(const Level& level, const Space& space) const {
     }
     for (size_t i = 0; i < channels_.size(); ++i)
       w.channels.push_back(channels_[i]->carve((all ? space.in_one_range() : space).with(level.channels[i])));
-    if (in_parts() && channels_.size() > 1) w.before_last = space.made.view(s_.dtype, s_.tokens, s_.hidden);
-    const bool shared = !in_parts() && (!all || s_.chunk == s_.tokens);
-    w.channel_grad_normed = shared ? w.grad_normed : space.made.view(s_.dtype, s_.tokens, s_.hidden);
+    if (in_parts() && channels_.size() > 1) w.before_last = space.made.view(s_.dtype, space.tokens, s_.hidden);
+    const bool shared = !in_parts() && (!all || space.chunk == space.tokens || !channel_norm_.exists());
+    w.channel_grad_normed = shared ? w.grad_normed : space.made.view(s_.dtype, space.tokens, s_.hidden);
   }
   return w;
 }
 
-Block::Work Block::carve(std::byte* workspace, std::byte* between_parts, const Level& level, std::byte* kept,
-                         bool backward) const {
+Block::Work Block::carve(int64_t tokens, std::byte* workspace, std::byte* between_parts, const Level& level,
+                         std::byte* kept, bool backward) const {
   Carver work(workspace), part(workspace), carrying(between_parts), keeping(kept);
-  return carve(level, {s_.tokens, s_.chunk, level.own, work, part, in_parts() ? carrying : work, keeping, backward});
+  return carve(level, {tokens, std::min(s_.chunk, tokens), level.own, work, part, in_parts() ? carrying : work, keeping,
+                       backward});
 }
 
 Block::Bytes Block::bytes(const Level& level, bool backward) const {
@@ -265,6 +261,7 @@ struct Block::Pass {
   std::vector<Binding> own_of_mixers;
   View x;
   MicroBatchView micro_batch;
+  std::vector<TokenRange> ranges;  // of its tokens, in order
   const float* tables;
   const Level& level;
   SharedViews shared;
@@ -331,7 +328,7 @@ AdapterBinding Block::adapters_of(int64_t part, std::span<std::byte* const> weig
 }
 
 Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
-  Work work = carve(a.workspace, a.between_parts, level(a.keep), a.kept, a.kept != nullptr);
+  Work work = carve(a.micro_batch.tokens, a.workspace, a.between_parts, level(a.keep), a.kept, a.kept != nullptr);
   Binding at{ops, stream, a.weights.front()};
   at.adapter = adapters_of(a.part, a.weights, {}, a.micro_batch, work);
   return {.at = at,
@@ -339,6 +336,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
           .own_of_mixers = own_of_mixers(at, a.weights),
           .x = a.x,
           .micro_batch = a.micro_batch,
+          .ranges = ranges(a.micro_batch.tokens),
           .tables = a.tables,
           .level = level(a.keep),
           .shared = a.shared,
@@ -350,7 +348,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Forward& a) const {
 
 Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
   const bool grads = !a.weight_grads.empty();  // recompute() has none
-  Work work = carve(a.workspace, a.between_parts, level(a.keep), a.kept, true);
+  Work work = carve(a.micro_batch.tokens, a.workspace, a.between_parts, level(a.keep), a.kept, true);
   Binding at{ops, stream, a.weights.front(), grads ? a.weight_grads.front() : nullptr, a.accumulate};
   at.adapter = adapters_of(a.part, a.weights, a.weight_grads, a.micro_batch, work);
   return {.at = at,
@@ -358,6 +356,7 @@ Block::Pass Block::begin(Ops& ops, Stream& stream, const Backward& a) const {
           .own_of_mixers = own_of_mixers(at, a.weights, a.weight_grads),
           .x = a.x,
           .micro_batch = a.micro_batch,
+          .ranges = ranges(a.micro_batch.tokens),
           .tables = a.tables,
           .level = level(a.keep),
           .shared = a.shared,
@@ -373,10 +372,26 @@ View Block::h_of(const Pass& p, const TokenRange& range, const View& y) const {
   return channels_.empty() ? y.slice_rows(range.begin, range.count) : p.work.h.at(range);
 }
 
+// h, normalised if there is a norm.
+View Block::channel_input(const Pass& p, const TokenRange& range, const View& y) const {
+  return channel_norm_.exists() ? p.work.channel_normed.at(range) : h_of(p, range, y);
+}
+
+std::vector<TokenRange> Block::ranges(int64_t tokens) const {
+  std::vector<TokenRange> list;
+  for (int64_t begin = 0; begin < tokens; begin += s_.chunk)
+    list.push_back({begin, std::min(s_.chunk, tokens - begin)});
+  return list;
+}
+
+void Block::scale_output(const Binding& at, const View& from, const View& to) const {
+  if (out_scale_.cols > 0) at.ops.scale_all(at.stream, {.x = from, .factor = out_scale_.weight(at.weights), .out = to});
+}
+
 // From x to the input of the mixers' out(), for all tokens. `run_mix` is false if the result of mix() was kept.
 void Block::mix(const Pass& p, bool run_mix) const {
   if (mixers_.empty()) return;
-  for (const TokenRange& range : s_.ranges()) {
+  for (const TokenRange& range : p.ranges) {
     const View x = p.x.slice_rows(range.begin, range.count);
     const View normed = mixer_norm_.exists() ? p.work.normed.at(range) : x;
     if (mixer_norm_.exists()) mixer_norm_.forward(p.at, x, normed, p.work.inv_rms + range.begin);
@@ -397,7 +412,7 @@ void Block::sum_mixers(const Pass& p, const TokenRange& range, const View& h) co
 
 // From h to y. With several parts, the last part completes y.
 void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, bool repeated) const {
-  const View h = h_of(p, range, y), normed = channel_norm_.exists() ? p.work.channel_normed.at(range) : h;
+  const View h = h_of(p, range, y), normed = channel_input(p, range, y);
   const View part = in_parts() ? p.work.before_last : y.slice_rows(range.begin, range.count);
   const bool behind = behind_channels_.exists();
   const View sum = behind ? p.work.channeled.at(range) : part;
@@ -416,7 +431,7 @@ void Block::sum_channels(const Pass& p, const TokenRange& range, const View& y, 
 
 void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
   const Pass p = begin(ops, stream, a);
-  const TokenRange all{0, s_.tokens};
+  const TokenRange all{0, p.micro_batch.tokens};
   if (a.part > 0) {
     const size_t last = channels_.size() - 1;
     channels_[last]->forward_own(p.channel(last, all), a.part - 1, p.work.channel_normed.view,
@@ -427,11 +442,12 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
   const bool reads_in = std::ranges::any_of(mixers_, [](const auto& mixer) { return mixer->out_reads_in(); });
   if (!has_mixed || (reads_in && !p.level.mixers_whole)) mix(p, !has_mixed);
   const bool has_h = a.repeated && p.level.own >= residual && !channels_.empty();
-  for (const TokenRange& range : s_.ranges()) {
+  for (const TokenRange& range : p.ranges) {
     if (!has_h) sum_mixers(p, range, h_of(p, range, a.y));
     if (!channels_.empty() && !channels_take_all_) sum_channels(p, range, a.y, a.repeated);
   }
   if (channels_take_all_) sum_channels(p, all, a.y, a.repeated);
+  scale_output(p.at, a.y, a.y);
 }
 
 // Recomputes the activations of the mixers that backward needs and that were not kept. These include h only if channels
@@ -439,11 +455,11 @@ void Block::forward(Ops& ops, Stream& stream, const Forward& a) const {
 void Block::recompute_mixers(const Pass& p) const {
   if (!p.level.mixers_whole) mix(p, !p.level.mixed);
   if (!channels_take_all_ || p.level.own >= residual) return;
-  for (const TokenRange& range : s_.ranges()) sum_mixers(p, range, p.work.h.at(range));
+  for (const TokenRange& range : p.ranges) sum_mixers(p, range, p.work.h.at(range));
 }
 
 void Block::recompute_channels(const Pass& p, const TokenRange& range) const {
-  const View h = h_of(p, range, {}), normed = channel_norm_.exists() ? p.work.channel_normed.at(range) : h;
+  const View h = h_of(p, range, {}), normed = channel_input(p, range, {});
   if (p.level.own < everything && channel_norm_.exists())
     channel_norm_.forward(p.at, h, normed, p.work.channel_inv_rms.at(range).as<float>());
   for (size_t i = 0; i < channels_.size(); ++i) channels_[i]->recompute(p.at.at(range), p.channel(i, range), normed);
@@ -452,12 +468,17 @@ void Block::recompute_channels(const Pass& p, const TokenRange& range) const {
 void Block::recompute(Ops& ops, Stream& stream, const Backward& a) const {
   const Pass p = begin(ops, stream, a);
   recompute_mixers(p);
-  recompute_channels(p, {0, s_.tokens});
+  recompute_channels(p, {0, p.micro_batch.tokens});
 }
 
-void Block::backward(Ops& ops, Stream& stream, const Backward& a) const {
-  const Pass p = begin(ops, stream, a);
-  const TokenRange all{0, s_.tokens};
+void Block::backward(Ops& ops, Stream& stream, const Backward& args) const {
+  const Pass p = begin(ops, stream, args);
+  Backward a = args;
+  if (out_scale_.cols > 0) {
+    scale_output(p.at, args.grad_y, args.grad_x);
+    a.grad_y = args.grad_x;
+  }
+  const TokenRange all{0, p.micro_batch.tokens};
   if (a.part > 0) {
     const size_t last = channels_.size() - 1;
     channels_[last]->backward_own(p.channel(last, all), a.part - 1, p.work.channel_normed.view, a.grad_y,
@@ -472,7 +493,7 @@ void Block::backward(Ops& ops, Stream& stream, const Backward& a) const {
     if (!in_parts()) recompute_channels(p, all);
     channels_backward(p, all, a);
   }
-  for (const TokenRange& range : s_.ranges()) {
+  for (const TokenRange& range : p.ranges) {
     if (!channels_take_all_ && !channels_.empty()) {
       if (p.level.own < residual && !mixers_.empty()) sum_mixers(p, range, p.work.h.at(range));
       recompute_channels(p, range);
@@ -492,7 +513,8 @@ View Block::behind_channels_backward(const Pass& p, const TokenRange& range, con
   const View outputs = p.work.channeled.at(range), grad = p.work.grad_behind.slice_rows(0, range.count);
   float* inv_rms = p.work.behind_inv_rms.at(range).as<float>();
   for (size_t i = 0; p.level.own < channeled && i < channels_.size(); ++i)
-    channels_[i]->recompute_output(at, p.channel(i, range), i > 0 ? outputs : View{}, outputs);
+    channels_[i]->recompute_output(at, p.channel(i, range), channel_input(p, range, {}), i > 0 ? outputs : View{},
+                                   outputs);
   if (p.level.own < everything) behind_channels_.forward(at, outputs, grad, inv_rms);
   behind_channels_.backward(at, {.x = outputs, .inv_rms = inv_rms, .grad_out = grad_y, .grad_x = grad});
   return grad;
@@ -505,7 +527,7 @@ void Block::channels_backward(const Pass& p, const TokenRange& range, const Back
   const bool before = channel_norm_.exists();
   const View grad_y = a.grad_y.slice_rows(range.begin, range.count), h = h_of(p, range, {});
   const View grad_h = a.grad_x.slice_rows(range.begin, range.count);
-  const View normed = before ? p.work.channel_normed.at(range) : h;
+  const View normed = channel_input(p, range, {});
   const View grad_normed = before ? p.work.channel_grad_normed.slice_rows(0, range.count) : grad_h;
   const View grad = behind ? behind_channels_backward(p, range, grad_y) : grad_y;
   const bool output_made = behind && p.level.own < channeled;
@@ -541,7 +563,7 @@ void Block::sum_mixers_backward(const Pass& p, const TokenRange& range, const Vi
 void Block::mix_backward(const Pass& p, const View& grad_x) const {
   if (mixers_.empty()) return;
   for (size_t i = 0; i < mixers_.size(); ++i) mixers_[i]->mix_backward(p.at, p.mixer(i));
-  for (const TokenRange& range : s_.ranges()) {
+  for (const TokenRange& range : p.ranges) {
     const Binding at = p.at.at(range);
     const View x = p.x.slice_rows(range.begin, range.count), grad = grad_x.slice_rows(range.begin, range.count);
     if (!mixer_norm_.exists()) {
@@ -549,7 +571,8 @@ void Block::mix_backward(const Pass& p, const View& grad_x) const {
       continue;
     }
     const View normed = p.work.normed.at(range), grad_normed = p.work.grad_normed.slice_rows(0, range.count);
-    const bool still_there = !p.level.mixers_whole && range.count == s_.tokens;  // Block::mix() recomputed it
+    const bool still_there =
+        !p.level.mixers_whole && range.count == p.micro_batch.tokens;  // Block::mix() recomputed it
     if (p.level.own < everything && !still_there) mixer_norm_.forward(at, x, normed, p.work.inv_rms + range.begin);
     for (size_t i = 0; i < mixers_.size(); ++i)
       mixers_[i]->in_backward(at, p.mixer(i), range, normed, grad_normed, i > 0);
@@ -655,6 +678,7 @@ void Block::decode(Ops& ops, Stream& stream, const Decode& a) const {
   if (has_adapters()) at.adapter = {.weights = a.weights.back(), .scratch = w.adapters};
   if (!mixers_.empty()) decode_mixers(at, a, w);
   if (!channels_.empty()) decode_channels(at, a, w);
+  scale_output(at, a.y, a.y);
 }
 
 }  // namespace megatrain

@@ -37,10 +37,8 @@ struct BlockShape {
   int64_t hidden;  // H
   NormShape norm;
   DType dtype;
-  int64_t tokens;  // T of a micro-batch
+  int64_t tokens;  // T of a micro-batch, at most
   int64_t chunk;   // maximum tokens of a range
-
-  std::vector<TokenRange> ranges() const;  // of a micro-batch, in order
 };
 BlockShape block_shape(const ModelConfig& config, const ModelShape& shape);
 
@@ -103,7 +101,9 @@ class Block final : public Phase {
   std::byte* carve_adapters(Carver& carver, int64_t tokens) const;  // AdapterBinding::scratch
   Bytes bytes(const Level& level, bool backward) const;
   Work carve(const Level& level, const Space& space) const;
-  Work carve(std::byte* workspace, std::byte* between_parts, const Level& level, std::byte* kept, bool backward) const;
+  Work carve(int64_t tokens, std::byte* workspace, std::byte* between_parts, const Level& level, std::byte* kept,
+             bool backward) const;
+  std::vector<TokenRange> ranges(int64_t tokens) const;  // of a micro-batch, in order
   DecodeWork carve_decode(Carver& carver, int64_t tokens) const;
   std::vector<Binding> own_of_mixers(const Binding& first, std::span<std::byte* const> weights,
                                      std::span<float* const> gradients = {}) const;
@@ -116,6 +116,8 @@ class Block final : public Phase {
   Pass begin(Ops& ops, Stream& stream, const Forward& args) const;
   Pass begin(Ops& ops, Stream& stream, const Backward& args) const;
   View h_of(const Pass& pass, const TokenRange& range, const View& y) const;
+  View channel_input(const Pass& pass, const TokenRange& range, const View& y) const;
+  void scale_output(const Binding& at, const View& from, const View& to) const;
 
   void mix(const Pass& pass, bool run_mix) const;
   void sum_mixers(const Pass& pass, const TokenRange& range, const View& h) const;
@@ -132,6 +134,7 @@ class Block final : public Phase {
   BlockShape s_;
   LayerLayout adapters_;  // without tensors: there are none
   Norm mixer_norm_, behind_mixers_, channel_norm_, behind_channels_;
+  WeightOperand out_scale_;
   Mixers mixers_;
   Channels channels_;
   std::vector<Level> levels_;  // from nothing to everything

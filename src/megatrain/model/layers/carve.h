@@ -49,7 +49,7 @@ struct Chunked {
 // The buffers of one call of a phase. The block, each mixer and each channel have their own keep levels, counted from
 // 1. Each level also keeps what the levels below it keep.
 struct Space {
-  int64_t tokens;  // T of a micro-batch
+  int64_t tokens;  // T of the call's micro-batch; to count bytes, the most
   int64_t chunk;   // C, the maximum tokens of a range
   int64_t keep;    // keep level of the mixer, channel or block that carves; 0: nothing
   Carver& work;    // scratch and gradients of the call

@@ -53,6 +53,8 @@ class Channel {
     std::byte* router_counts = nullptr;
     RouterSlopes router = {};
     std::byte* buffers = nullptr;  // in the first part, and if it has any
+    // Set by a channel around this one: the residual stream, of which x is the norm, and its gradient, to add to.
+    View stream = {}, grad_stream = {};
   };
   // Whether a repeated forward() reads x, given that an earlier forward of the same micro-batch has filled the kept
   // activations.
@@ -64,7 +66,8 @@ class Channel {
   // Recomputes the activations that backward() needs and that were not kept.
   virtual void recompute(const Binding& at, const Call& call, const View& x) const = 0;
   // After recompute(): y as forward() computes it, for the backward of the post-norm.
-  virtual void recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const = 0;
+  virtual void recompute_output(const Binding& at, const Call& call, const View& x, const View& residual,
+                                const View& y) const = 0;
   // `output_made`: recompute_output() ran. `add`: another channel has written grad_x; add to it.
   virtual void backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
                         bool output_made, bool add) const = 0;
@@ -80,7 +83,8 @@ class Channel {
   virtual bool decode_chooses(int64_t /*tokens*/) const { return false; }  // Phase::decode_chooses() of its own records
   struct Decode {
     const Work& work;
-    View x;  // (T, H) normalised
+    View x;            // (T, H) normalised
+    View stream = {};  // Call::stream
     View residual;
     View y;                                // may alias `residual`
     std::byte* buffers;                    // slab of its record of buffers, if it has one

@@ -31,7 +31,7 @@ namespace megatrain {
 // What a model's phases are built for. Every field changes bits or sizes; none says where memory is.
 struct ModelShape {
   DType dtype = DType::bf16;       // of weights and activations
-  int64_t tokens = 0;              // T of a micro-batch; in generation, the maximum of new tokens in a pass
+  int64_t tokens = 0;              // T of a micro-batch, at most; in generation, the maximum of new tokens in a pass
   int64_t mlp_chunk = 0;           // tokens per chunk of a block; attention itself is not chunked; 0: all
   int64_t head_chunk = 0;          // tokens per chunk of the head; 0: all
   int64_t positions = 0;           // positions covered by the position tables

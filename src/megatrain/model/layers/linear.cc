@@ -199,6 +199,16 @@ void Linear::reduce_gradient(const Binding& at, const Inner& inner, const View& 
   }
 }
 
+// to += s scale (x A^T) B^T, from x A^T
+void Linear::add_adapter(const Binding& at, const Inner& inner, const Adapter& adapter, const View& to) const {
+  at.ops.linear_forward(at.stream, {.x = inner.values.slice_cols(adapter.first, adapter.a.rows),
+                                    .weight = adapter.b.weight(at.adapter.weights),
+                                    .bias = {},
+                                    .residual = to,
+                                    .out = to,
+                                    .scale = adapter.scale * scale_});
+}
+
 void Linear::forward(const Binding& at, const View& x, const View& residual, const View& out) const {
   if (is_dora() && !drops(at)) return forward_dora(at, x, residual, out);
   at.ops.linear_forward(at.stream, {.x = x,
@@ -211,15 +221,8 @@ void Linear::forward(const Binding& at, const View& x, const View& residual, con
   if (is_dora()) return forward_dropping(at, x, out);
   const Inner inner = carve_inner(at, x);
   reduce(at, inner, x);
-  for (const Adapter& adapter : adapters_) {
-    const View part = out.slice_cols(adapter.begin, adapter.b.rows);
-    at.ops.linear_forward(at.stream, {.x = inner.values.slice_cols(adapter.first, adapter.a.rows),
-                                      .weight = adapter.b.weight(at.adapter.weights),
-                                      .bias = {},
-                                      .residual = part,
-                                      .out = part,
-                                      .scale = adapter.scale * scale_});
-  }
+  for (const Adapter& adapter : adapters_)
+    add_adapter(at, inner, adapter, out.slice_cols(adapter.begin, adapter.b.rows));
 }
 
 void Linear::backward_input(const Binding& at, const View& grad_out, const View& grad_x, bool add) const {

@@ -96,12 +96,12 @@ class Linear {
   void add_dropped_gradient(const Binding& at, const Adapter& adapter, const Inner& inner, const View& grad_x) const;
   void reduce(const Binding& at, const Inner& inner, const View& x) const;
   void reduce_gradient(const Binding& at, const Inner& inner, const View& grad_out) const;
+  void add_adapter(const Binding& at, const Inner& inner, const Adapter& adapter, const View& to) const;
   void weight_gradients(const Binding& at, const View& grad_out, const View& x) const;
 
   // With DoRA, in linear_dora.cc. "Inner columns" are those of all adapters, back to back.
   void find_factors(const Binding& at, const Inner& inner, bool inverse) const;
   View scaled(const Binding& at, const Inner& inner, const Adapter& adapter, const View& grad_out, float offset) const;
-  void add_adapter(const Binding& at, const Inner& inner, const Adapter& adapter, const View& to) const;
   void reduce_scaled(const Binding& at, const Inner& inner, const Adapter& adapter, const View& scaled) const;
   void forward_dora(const Binding& at, const View& x, const View& residual, const View& out) const;
   void forward_dropping(const Binding& at, const View& x, const View& out) const;

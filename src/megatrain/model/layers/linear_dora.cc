@@ -29,16 +29,6 @@ void Linear::find_factors(const Binding& at, const Inner& inner, bool inverse) c
   }
 }
 
-// to += s scale (x A^T) B^T, from x A^T
-void Linear::add_adapter(const Binding& at, const Inner& inner, const Adapter& adapter, const View& to) const {
-  at.ops.linear_forward(at.stream, {.x = inner.values.slice_cols(adapter.first, adapter.a.rows),
-                                    .weight = adapter.b.weight(at.adapter.weights),
-                                    .bias = {},
-                                    .residual = to,
-                                    .out = to,
-                                    .scale = adapter.scale * scale_});
-}
-
 void Linear::forward_dora(const Binding& at, const View& x, const View& residual, const View& out) const {
   const Inner inner = carve_inner(at, x);
   find_factors(at, inner, false);

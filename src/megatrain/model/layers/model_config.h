@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +15,8 @@
 
 namespace megatrain {
 
-enum class RopeScaling : uint8_t { none, linear, llama3, yarn, longrope };
+// proportional: only the first pairs of a head turn, `proportion` of all. The frequencies are those of the whole head.
+enum class RopeScaling : uint8_t { none, linear, llama3, yarn, longrope, proportional };
 
 struct RopeConfig {
   RopeScaling scaling = RopeScaling::none;
@@ -34,6 +36,7 @@ struct RopeConfig {
   bool pairs = false;  // elements 2i and 2i + 1 of a head are a pair, instead of i and i + turning / 2
   // The query at position p is multiplied by 1 + query_growth ln(1 + floor(p / original_max_position)).
   double query_growth = 0;
+  double proportion = 1;  // proportional
 
   int64_t turning(int64_t head_dim) const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   // Documents of more tokens than this use long_factor; 0: no document does.
@@ -60,6 +63,9 @@ struct ExpertsConfig {
   Gate gate;
   double aux_coef = 0;       // weight of the load balancing loss
   bool aux_in_loss = false;  // the training loss includes it
+  // The layer also has an MLP; both have norms of their own, as has the router (Gemma 4). All experts of a layer are in
+  // one record.
+  bool beside_mlp = false;
 
   bool in_layer(int64_t layer) const { return count > 0 && layers[static_cast<size_t>(layer)]; }
 };
@@ -71,6 +77,23 @@ struct DeltaNetConfig {
   int64_t key_dim = 0;      // of a head
   int64_t value_dim = 0;
   int64_t taps = 0;          // tokens that the convolution reads
+  std::vector<bool> layers;  // (layers) whether the layer has it; empty: none has
+  bool by_key_head = false;  // the rows of its first matmul lie by key head, in two tensors
+
+  bool in_layer(int64_t layer) const { return !layers.empty() && layers[static_cast<size_t>(layer)]; }
+};
+
+// Mamba 2, which replaces attention in some layers (mixers/mamba2.h).
+struct Mamba2Config {
+  int64_t heads = 0;   // a multiple of groups; 0: the model has no Mamba
+  int64_t groups = 0;  // of heads that share b and c, and of the norm
+  int64_t head_dim = 0;
+  int64_t state_dim = 0;
+  int64_t taps = 0;       // tokens that the convolution reads
+  double least_step = 0;  // limits of the step
+  double most_step = std::numeric_limits<double>::infinity();
+  bool bias = false;  // of the matmuls
+  bool conv_bias = true;
   std::vector<bool> layers;  // (layers) whether the layer has it; empty: none has
 
   bool in_layer(int64_t layer) const { return !layers.empty() && layers[static_cast<size_t>(layer)]; }
@@ -86,6 +109,13 @@ struct LatentConfig {
   bool pairs = true;    // RoPE pairs elements 2i and 2i + 1, instead of i and i + turning / 2
 };
 
+// The key heads of some layers.
+struct HeadSizes {
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  bool keys_are_values = false;  // values are made from the keys' matmul
+};
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", ...
   std::string part_of;       // the multimodal class that has this model as its text part; empty: it is whole
@@ -96,6 +126,7 @@ struct ModelConfig {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  std::optional<HeadSizes> full_heads;  // of layers without a window; none: kv_heads and head_dim
   int64_t max_position = 0;
   double norm_eps = 1e-6;
   double norm_offset = 0;  // added to the norms' weights; 1 if files store them minus one
@@ -106,7 +137,12 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
-  bool attention_gate = false;  // q_proj also has a gate for each output of attention, head by head
+  bool attention_gate = false;   // q_proj also has a gate for each output of attention, head by head
+  bool v_norm = false;           // without a weight
+  int64_t kv_readers = 0;        // the last layers, which read the keys and values of an earlier one: kv_source()
+  bool wide_readers = false;     // their MLPs have twice the width
+  int64_t layer_input = 0;       // elements that a token's id gives to each layer (layer_inputs.h); 0: none
+  int64_t layer_input_cols = 0;  // and to all layers
   Activation activation = Activation::silu;
   double embedding_scale = 1;
   double attention_scale = 0;  // multiplies q k^T; 0: 1 / sqrt(head_dim)
@@ -119,6 +155,7 @@ struct ModelConfig {
   std::vector<bool> no_rope;              // (layers) the layer does not rotate q and k; empty: all layers do
   bool sinks = false;                     // each head has a learned logit that joins the softmax but has no value
   DeltaNetConfig delta_net;
+  Mamba2Config mamba2;
   LatentConfig latent;
   ExpertsConfig experts;
   std::optional<DType> dtype;  // dtype of the stored weights, if config.json names it
@@ -127,6 +164,17 @@ struct ModelConfig {
   // written there.
   std::optional<std::vector<std::string>> fp8_exceptions;
 
+  HeadSizes heads_of(int64_t layer) const {
+    const bool full = window[static_cast<size_t>(layer)] == 0;
+    return full && full_heads ? *full_heads : HeadSizes{.kv_heads = kv_heads, .head_dim = head_dim};
+  }
+  // The layer whose keys and values the layer reads: the last one of its kind that is no reader; -1: it has its own.
+  int64_t kv_source(int64_t layer) const;
+  bool gives_kv(int64_t layer) const;
+  int64_t ff_of(int64_t layer) const { return wide_readers && kv_source(layer) >= 0 ? 2 * ff : ff; }
+  int64_t full_head_dim() const { return full_heads ? full_heads->head_dim : head_dim; }
+
+  // Where all layers have heads of one size.
   int64_t q_dim() const { return heads * head_dim; }
   int64_t kv_dim() const { return kv_heads * head_dim; }
   int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }

@@ -6,6 +6,13 @@ NormShape norm_shape(const ModelConfig& config) {
   return {.eps = static_cast<float>(config.norm_eps), .offset = static_cast<float>(config.norm_offset)};
 }
 
+Norm Norm::weightless(int64_t width, NormShape shape) {
+  Norm norm;
+  norm.weight_.cols = width;
+  norm.shape_ = {.eps = shape.eps};
+  return norm;
+}
+
 Norm Norm::at_start() const {
   Norm norm = *this;
   norm.weight_.offset = 0;

@@ -1,4 +1,5 @@
-// An RMS norm with a weight of the record. It normalises groups of the weight's size: whole rows, or single heads.
+// An RMS norm with a weight of the record, or without one. It normalises groups of one size, that of the weight: whole
+// rows, or single heads.
 #pragma once
 
 #include "megatrain/model/layers/binding.h"
@@ -20,7 +21,9 @@ class Norm {
   Norm(const LayerLayout& layout, int operand, NormShape shape)
       : weight_(find_operand(layout, operand)), shape_(shape) {}
 
-  bool exists() const { return weight_.offset >= 0; }
+  static Norm weightless(int64_t width, NormShape shape);
+
+  bool exists() const { return weight_.cols > 0; }
   bool trained() const { return weight_.state_offset >= 0; }
   int64_t width() const { return weight_.cols; }
   const WeightOperand& weight() const { return weight_; }

@@ -10,8 +10,9 @@ int64_t rope_rows(const RopeConfig& rope, int64_t positions) {
 }
 
 int64_t rope_floats(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
-  // cos and sin, half of the rotated elements each
-  return rope_rows(rope, positions) * rope.turning(head_dim) * (rope.query_growth > 0 ? 2 : 1);
+  // cos and sin, half of the elements each
+  const int64_t keys = rope_rows(rope, positions) * rope.turning(head_dim);
+  return rope.query_growth > 0 ? keys + rope_rows(rope, positions) * head_dim : keys;
 }
 
 std::vector<AngleRun> angle_runs(const Documents& documents, int64_t tokens, int64_t long_above) {
@@ -71,6 +72,9 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, b
       case RopeScaling::longrope:
         f = base / (in_long ? rope.long_factor : rope.short_factor)[static_cast<size_t>(i)];
         break;
+      case RopeScaling::proportional:
+        f = i < static_cast<int64_t>(rope.proportion * dim / 2) ? base / rope.factor : 0;
+        break;
     }
     frequency[static_cast<size_t>(i)] = f;
   }
@@ -79,6 +83,7 @@ std::vector<double> rope_frequencies(const RopeConfig& rope, int64_t head_dim, b
 
 std::vector<float> make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions) {
   const size_t half = static_cast<size_t>(rope.turning(head_dim) / 2),
+               rest = static_cast<size_t>(head_dim - rope.turning(head_dim)) / 2,
                rows = static_cast<size_t>(rope_rows(rope, positions));
   const auto growth = [&](size_t position) {
     return 1 + rope.query_growth * std::log1p(std::floor(static_cast<double>(position) / rope.original_max_position));
@@ -97,6 +102,8 @@ std::vector<float> make_rope_table(const RopeConfig& rope, int64_t head_dim, int
         table[cos_and_sin + at] = static_cast<float>(cos * growth(p));
         table[cos_and_sin + rows * half + at] = static_cast<float>(sin * growth(p));
       }
+      for (size_t i = 0; rope.query_growth > 0 && i < rest; ++i)
+        table[4 * rows * half + (first + p) * rest + i] = static_cast<float>(growth(p));
     }
   }
   return table;

@@ -23,7 +23,9 @@ std::vector<AngleRun> angle_runs(const Documents& documents, int64_t tokens, int
 int64_t rope_floats(const RopeConfig& rope, int64_t head_dim, int64_t positions);
 
 // cos then sin, (rope_rows, turning / 2) each, times the scaling's attention factor. These are for keys and, with
-// RopeConfig::query_growth, followed by the same for queries, times what grows. Computed in double and rounded once.
+// RopeConfig::query_growth, followed by the same for queries, times what grows. Where only a part of a head turns, the
+// growth of the rest follows: as cos of an angle of zero, (rope_rows, (head_dim - turning) / 2), and as its sin.
+// Computed in double and rounded once.
 std::vector<float> make_rope_table(const RopeConfig& rope, int64_t head_dim, int64_t positions);
 
 }  // namespace megatrain

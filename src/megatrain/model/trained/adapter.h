@@ -70,15 +70,6 @@ std::vector<TensorSpec> adapter_tensors(const AdapterRules& rules, const std::ve
 std::vector<std::vector<TensorSpec>> expert_adapter_tensors(const AdapterRules& rules,
                                                             std::span<const std::vector<TensorSpec>> experts);
 
-// Marks what is trained beside the adapters, and freezes the rest. Throws Error(bad_config) for a target, an exclusion,
-// a pattern or a module that matches nothing, and for a target that cannot have an adapter; Error(bad_input) if the
-// rules are from a file. `tied`: the output matrix
-// is the embedding's table, which then cannot be trained.
-void freeze_base(std::vector<LayerLayout>& layouts, const AdapterRules& rules, bool tied);
-
-// Whether `end` is the name of a module, or its last parts.
-bool is_end_of(const std::string& end, const std::string& module);
-
 // Which tensors of the base are trained whole (also_train).
 class TrainedWhole {
  public:
@@ -88,6 +79,9 @@ class TrainedWhole {
  private:
   std::vector<std::string> ends_;
 };
+
+// The first halves of a record's adapters; empty if it has none.
+std::vector<const TensorSpec*> first_halves(const LayerLayout& layout);
 
 // The modules of the layouts that have adapters, without experts.
 std::set<std::string> adapted_modules(const std::vector<const LayerLayout*>& layouts);
@@ -126,10 +120,6 @@ class AdapterIndex {
 };
 
 bool adapts_experts(const LayerLayout& layout);
-
-// Why PEFT reads adapters of experts' modules otherwise than they are trained; empty: it does not. transformers joins
-// gate and up of all experts into one parameter, and PEFT converts such adapters with one rank and one scale.
-std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts);
 
 // The layout of a block's adapters among those of a layer's records, without those of experts; nullptr if it has none.
 template <class Layouts>

@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "megatrain/base/error.h"
+#include "megatrain/model/trained/adapter_checks.h"
 #include "megatrain/model/trained/module_pattern.h"
 
 namespace megatrain {
@@ -163,7 +164,7 @@ std::vector<LayerLayout> freeze_tensors(std::vector<LayerLayout> layouts, const 
       for (LayerLayout& layout : layouts) {
         for (TensorSpec& tensor : layout.tensors) {
           if (!pattern.matches(tensor.name)) continue;
-          tensor.trainable = trainable;
+          tensor.trainable = trainable && tensor.role != TensorRole::buffer;
           matched = true;
         }
       }

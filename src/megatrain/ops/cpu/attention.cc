@@ -341,8 +341,10 @@ void attention_forward(const Context& context, const AttentionForward& args) {
 void attention_cached(const Context& context, const CachedAttention& args) {
   const AttentionShape& shape = args.shape;
   ensure(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0, "query heads share key heads evenly");
-  ensure(args.k.dtype == args.k_cache.dtype && args.v.dtype == args.v_cache.dtype, "a cache has its tokens' dtype");
-  for (const View* view : {&args.q, &args.k, &args.v, &args.out}) check_dtype(*view);
+  const bool appends = !args.k.empty();
+  ensure(!appends || (args.k.dtype == args.k_cache.dtype && args.v.dtype == args.v_cache.dtype),
+         "a cache has its tokens' dtype");
+  for (const View* view : {&args.q, &args.k_cache, &args.v_cache, &args.out}) check_dtype(*view);
   const size_t bytes = static_cast<size_t>(args.k.cols * dtype_bytes(args.k.dtype));
   const auto put = [&](const View& row, int64_t from, const View& cache, int64_t to) {
     std::memcpy(cache.slice_rows(to, 1).data, row.slice_rows(from, 1).data, bytes);
@@ -355,6 +357,7 @@ void attention_cached(const Context& context, const CachedAttention& args) {
     int64_t count = 0;
     for (; count < kQueryTile && token + count < shape.tokens && args.sequences[token + count] == sequence; ++count) {
       ensure(args.positions[token + count] == position + count, "new tokens of a sequence follow each other");
+      if (!appends) continue;
       put(args.k, token + count, args.k_cache, sequence * args.context + position + count);
       put(args.v, token + count, args.v_cache, sequence * args.context + position + count);
     }

@@ -40,6 +40,11 @@ class CpuOps final : public Ops {
   void delta_rule_forward(Stream& s, const DeltaRuleForward& a) override { run(s, cpu::delta_rule_forward, a); }
   void delta_rule_backward(Stream& s, const DeltaRuleBackward& a) override { run(s, cpu::delta_rule_backward, a); }
   void delta_rule_cached(Stream& s, const DeltaRuleCached& a) override { run(s, cpu::delta_rule_cached, a); }
+  void ssd_gates_forward(Stream& s, const SsdGatesForward& a) override { run(s, cpu::ssd_gates_forward, a); }
+  void ssd_gates_backward(Stream& s, const SsdGatesBackward& a) override { run(s, cpu::ssd_gates_backward, a); }
+  void ssd_forward(Stream& s, const SsdForward& a) override { run(s, cpu::ssd_forward, a); }
+  void ssd_backward(Stream& s, const SsdBackward& a) override { run(s, cpu::ssd_backward, a); }
+  void ssd_cached(Stream& s, const SsdCached& a) override { run(s, cpu::ssd_cached, a); }
   void gated_norm_forward(Stream& s, const GatedNormForward& a) override { run(s, cpu::gated_norm_forward, a); }
   void gated_norm_backward(Stream& s, const GatedNormBackward& a) override { run(s, cpu::gated_norm_backward, a); }
   void move_heads(Stream& s, const MoveHeads& a) override { run(s, cpu::move_heads, a); }
@@ -51,8 +56,13 @@ class CpuOps final : public Ops {
   void output_gate_backward(Stream& s, const OutputGateBackward& a) override { run(s, cpu::output_gate_backward, a); }
   void gated_forward(Stream& s, const GatedForward& a) override { run(s, cpu::gated_forward, a); }
   void gated_backward(Stream& s, const GatedBackward& a) override { run(s, cpu::gated_backward, a); }
+  void scale_all(Stream& s, const ScaleAll& a) override { run(s, cpu::scale_all, a); }
   void route(Stream& s, const Route& a) override { run(s, cpu::route, a); }
   void route_backward(Stream& s, const RouteBackward& a) override { run(s, cpu::route_backward, a); }
+  void scale_choices(Stream& s, const ScaleChoices& a) override { run(s, cpu::scale_choices, a); }
+  void scale_choices_backward(Stream& s, const ScaleChoicesBackward& a) override {
+    run(s, cpu::scale_choices_backward, a);
+  }
   void sort_by_expert(Stream& s, const SortByExpert& a) override { run(s, cpu::sort_by_expert, a); }
   void gather_rows(Stream& s, const GatherRows& a) override { run(s, cpu::gather_rows, a); }
   void experts_forward(Stream& s, const ExpertsForward& a) override { run(s, cpu::experts_forward, a); }

@@ -10,35 +10,14 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <vector>
 
-#include "megatrain/ops/cpu/exp.h"
+#include "megatrain/ops/cpu/chunk_math.h"
 #include "megatrain/ops/cpu/rows.h"
 #include "megatrain/ops/delta_rule.h"
 
 namespace megatrain::cpu {
-
-inline float exp_of(float x) { return exp_f32(x); }
-inline double exp_of(double x) { return std::exp(x); }
-
-template <class Real>
-struct Factor {
-  const Real* data;
-  int64_t stride;
-  bool transposed = false;
-};
-
-// c = alpha a b, or c += ; a (m, k), b (k, n), c (m, n) after transposing
-template <class Real>
-struct Product {
-  int64_t m, n, k;
-  Factor<Real> a, b;
-  Real* c;
-  Real alpha = 1;
-  bool accumulate = false;
-};
 
 // Contiguous rows of n tokens.
 template <class Real>

@@ -11,25 +11,6 @@ namespace {
 
 constexpr int64_t kSegmentChunks = 16;  // backward keeps the state before each segment and recomputes those within
 
-struct DeltaMath {
-  using Real = float;
-  MatmulFunction pass;
-
-  void operator()(const Product<float>& p) const {
-    pass({.m = p.m,
-          .n = p.n,
-          .k = p.k,
-          .a = {p.a.data, p.a.stride},
-          .transpose_a = p.a.transposed,
-          .b = {p.b.data, p.b.stride},
-          .transpose_b = p.b.transposed,
-          .c = p.c,
-          .c_stride = p.n,
-          .alpha = p.alpha,
-          .accumulate = p.accumulate});
-  }
-};
-
 // What forward, backward and generation read.
 struct DeltaViews {
   View q, k, v, g, beta;
@@ -193,7 +174,7 @@ class KeyHeadBackward {
   const DeltaRuleShape& shape_;
   int64_t begin_, chunks_, end_, key_head_, group_;
   ChunkRows rows_;
-  DeltaChunk<DeltaMath> chunk_;
+  DeltaChunk<ChunkMath> chunk_;
   std::vector<float> starts_;             // (group, segments, dk, dv)
   std::vector<float> grad_state_;         // (group, dk, dv) of the state behind the current segment
   std::vector<float> states_;             // (kSegmentChunks, dk, dv) before the chunks of a segment
@@ -212,7 +193,7 @@ void delta_rule_forward(const Context& context, const DeltaRuleForward& args) {
     const int64_t document = index / shape.value_heads, head = index % shape.value_heads;
     const int64_t end = args.documents.begin[document + 1];
     ChunkRows rows(shape, views);
-    DeltaChunk<DeltaMath> chunk({context.matmul}, shape.key_dim, dv);
+    DeltaChunk<ChunkMath> chunk({context.matmul}, shape.key_dim, dv);
     std::vector<float> state(static_cast<size_t>(shape.key_dim * dv)), out(static_cast<size_t>(kDeltaChunk * dv));
     for (int64_t first = args.documents.begin[document]; first < end; first += kDeltaChunk) {
       const int64_t count = std::min(kDeltaChunk, end - first);

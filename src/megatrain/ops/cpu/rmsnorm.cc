@@ -30,12 +30,25 @@ void weight_gradient(const Context& context, const RmsNormBackward& args) {
   });
 }
 
-// weight[begin, begin + count) plus the offset, in fp32.
+// weight[begin, begin + count) plus the offset, in fp32; ones without a weight.
 const float* read_weight(const View& weight, float offset, int64_t begin, int64_t count, float* scratch) {
+  if (weight.empty()) {
+    std::fill(scratch, scratch + count, 1.0f);
+    return scratch;
+  }
   const float* stored = read(weight, 0, begin, count, scratch);
   if (offset == 0) return stored;
   for (int64_t i = 0; i < count; ++i) scratch[i] = offset + stored[i];
   return scratch;
+}
+
+// The elements of one group of a row.
+template <class Args>
+int64_t vector_size(const Args& args) {
+  const int64_t size = args.weight.empty() ? args.x.cols / args.groups : args.weight.cols;
+  ensure(args.x.cols == args.groups * size, "a row of RMSNorm holds `groups` vectors of the weight's size");
+  if (!args.weight.empty()) check_dtype(args.weight);
+  return size;
 }
 
 }  // namespace
@@ -43,9 +56,7 @@ const float* read_weight(const View& weight, float offset, int64_t begin, int64_
 void rmsnorm_forward(const Context& context, const RmsNormForward& args) {
   check_dtype(args.x);
   check_dtype(args.out);
-  check_dtype(args.weight);
-  const int64_t size = args.weight.cols;
-  ensure(args.x.cols == args.groups * size, "a row of RMSNorm holds `groups` vectors of the weight's size");
+  const int64_t size = vector_size(args);
   for_rows(context.team, args.x.rows * args.groups, size, [&](int64_t index) {
     const int64_t row = index / args.groups;
     const int64_t first = index % args.groups * size;
@@ -76,9 +87,7 @@ void rmsnorm_backward(const Context& context, const RmsNormBackward& args) {
   check_dtype(args.x);
   check_dtype(args.grad_out);
   check_dtype(args.grad_x);
-  check_dtype(args.weight);
-  const int64_t size = args.weight.cols;
-  ensure(args.x.cols == args.groups * size, "a row of RMSNorm holds `groups` vectors of the weight's size");
+  const int64_t size = vector_size(args);
   if (!args.grad_weight.empty()) weight_gradient(context, args);  // first, because grad_x may overwrite grad_out
   for_rows(context.team, args.x.rows * args.groups, size, [&](int64_t index) {
     const int64_t row = index / args.groups;

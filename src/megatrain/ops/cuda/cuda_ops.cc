@@ -5,14 +5,17 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/device/cuda/cuda_stream.h"
-#include "megatrain/ops/cuda/attention_cudnn.h"
+#include "megatrain/ops/cuda/attention/cudnn.h"
+#include "megatrain/ops/cuda/attention/launch.h"
 #include "megatrain/ops/cuda/delta/launch.h"
 #include "megatrain/ops/cuda/experts_gemms.h"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/ops/cuda/linear.h"
-#include "megatrain/ops/cuda/scratch.h"
+#include "megatrain/device/cuda/scratch.h"
+#include "megatrain/ops/cuda/ssd/launch.h"
 #include "megatrain/ops/delta_segments.h"
 #include "megatrain/ops/ops.h"
+#include "megatrain/ops/ssd_segments.h"
 
 namespace megatrain {
 
@@ -24,7 +27,19 @@ int64_t delta_net_bytes(const DeltaRuleShape& shape) {
   const int64_t channels = 2 * shape.key_heads * shape.key_dim + shape.value_heads * shape.value_dim;
   return std::max({delta_rule_scratch_bytes(shape), short_conv_scratch_bytes(shape.tokens, channels, kMostConvTaps),
                    delta_gates_scratch_bytes(shape.tokens, shape.value_heads),
-                   gated_norm_scratch_bytes(shape.tokens, shape.value_heads, shape.value_dim)});
+                   gated_norm_scratch_bytes(shape.tokens, shape.value_heads, shape.value_dim),
+                   norm_groups_scratch_bytes(shape.tokens, shape.value_heads * shape.value_dim, shape.value_dim)});
+}
+
+// Scratch of Mamba 2's ops.
+int64_t mamba2_bytes(const SsdShape& shape) {
+  if (shape.heads == 0) return 0;
+  const int64_t width = shape.heads * shape.head_dim, channels = width + 2 * shape.groups * shape.state_dim;
+  const int64_t size = width / shape.groups;
+  return std::max({ssd_scratch_bytes(shape), short_conv_scratch_bytes(shape.tokens, channels, kMostConvTaps),
+                   ssd_gates_scratch_bytes(shape.tokens, shape.heads),
+                   gated_norm_scratch_bytes(shape.tokens, shape.groups, size),
+                   norm_groups_scratch_bytes(shape.tokens, width, size)});
 }
 
 class CudaOps final : public Ops {
@@ -42,30 +57,24 @@ class CudaOps final : public Ops {
 
   int64_t scratch_bytes(const OpsShape& shape) override {
     if (shape.generating) return CudaLinear::kWorkspaceBytes;
-    AttentionShape attention = shape.attention;
-    const int64_t tokens = attention.tokens;
-    const int64_t widest =
-        std::max({shape.hidden, 2 * shape.ff, (attention.heads + 2 * attention.kv_heads) * attention.head_dim});
+    const int64_t tokens = shape.tokens;
     int64_t bytes = std::max({CudaLinear::kWorkspaceBytes, rmsnorm_scratch_bytes(tokens, 1, shape.hidden),
-                              rmsnorm_scratch_bytes(tokens, attention.heads, attention.head_dim),
-                              column_sum_scratch_bytes(tokens, widest), attention_scratch_bytes(attention)});
-    bytes = std::max(bytes, delta_net_bytes(shape.delta_rule));
-    if (shape.dtype == DType::bf16) {
-      for (const int64_t window : shape.windows) {
-        attention.window = window;
+                              column_sum_scratch_bytes(tokens, std::max(shape.hidden, 2 * shape.ff))});
+    bytes = std::max({bytes, delta_net_bytes(shape.delta_rule), mamba2_bytes(shape.ssd)});
+    for (const AttentionShape& attention : shape.attention) {
+      const int64_t columns = (attention.heads + 2 * attention.kv_heads) * attention.head_dim;
+      bytes = std::max({bytes, rmsnorm_scratch_bytes(tokens, attention.heads, attention.head_dim),
+                        column_sum_scratch_bytes(tokens, columns), attention_scratch_bytes(attention)});
+      if (shape.dtype == DType::bf16)
         bytes = std::max(bytes, attention_.scratch_bytes(attention, shape.max_documents, shape.longest_document));
-      }
     }
     return bytes;
   }
   void reserve(const OpsShape& shape) override { scratch_.reserve(scratch_bytes(shape)); }
   void prepare(const OpsShape& shape) override {
     if (shape.generating || shape.dtype != DType::bf16) return;
-    AttentionShape attention = shape.attention;
-    for (const int64_t window : shape.windows) {
-      attention.window = window;
+    for (const AttentionShape& attention : shape.attention)
       attention_.prepare(attention, shape.max_documents, shape.longest_document);
-    }
   }
 
   void embedding_forward(Stream& stream, const EmbeddingForward& args) override { launch(args, native_stream(stream)); }
@@ -75,7 +84,7 @@ class CudaOps final : public Ops {
   void move_columns(Stream& stream, const MoveColumns& args) override { launch(args, native_stream(stream)); }
   void rmsnorm_forward(Stream& stream, const RmsNormForward& args) override { launch(args, native_stream(stream)); }
   void rmsnorm_backward(Stream& stream, const RmsNormBackward& args) override {
-    const int64_t bytes = rmsnorm_scratch_bytes(args.x.rows, args.groups, args.weight.cols);
+    const int64_t bytes = rmsnorm_scratch_bytes(args.x.rows, args.groups, args.x.cols / args.groups);
     launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
   }
   void rope(Stream& stream, const Rope& args) override { launch(args, native_stream(stream)); }
@@ -91,13 +100,21 @@ class CudaOps final : public Ops {
   }
 
   void attention_forward(Stream& stream, const AttentionForward& args) override {
-    if (!attention_.forward(args, native_stream(stream))) return launch(args, native_stream(stream));
-    if (!args.sinks.empty()) launch_add_sinks(args, native_stream(stream));
+    const cudaStream_t native = native_stream(stream);
+    if (takes_wide(args)) {
+      launch_wide(args, native);
+    } else if (!attention_.forward(args, native)) {
+      return launch(args, native);
+    }
+    if (!args.sinks.empty()) launch_add_sinks(args, native);
   }
   void attention_backward(Stream& stream, const AttentionBackward& args) override {
     const cudaStream_t native = native_stream(stream);
-    if (!attention_.backward(args, native))
+    if (takes_wide(args)) {
+      launch_wide(args, scratch_.take(attention_scratch_bytes(args.shape), native), native);
+    } else if (!attention_.backward(args, native)) {
       launch(args, scratch_.take(attention_scratch_bytes(args.shape), native), native);
+    }
     if (args.grad_sinks.empty()) return;
     launch_sink_gradient(args, scratch_.take(sink_gradient_scratch_bytes(args.shape), native), native);
   }
@@ -128,11 +145,28 @@ class CudaOps final : public Ops {
     launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
   }
   void delta_rule_cached(Stream& stream, const DeltaRuleCached& args) override { launch(args, native_stream(stream)); }
+  void ssd_gates_forward(Stream& stream, const SsdGatesForward& args) override { launch(args, native_stream(stream)); }
+  void ssd_gates_backward(Stream& stream, const SsdGatesBackward& args) override {
+    const int64_t bytes = ssd_gates_scratch_bytes(args.dt.rows, args.dt.cols);
+    launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
+  }
+  void ssd_forward(Stream& stream, const SsdForward& args) override {
+    launch(args, scratch_.take(ssd_scratch_bytes(args.shape), native_stream(stream)), native_stream(stream));
+  }
+  void ssd_backward(Stream& stream, const SsdBackward& args) override {
+    const cudaStream_t native = native_stream(stream);
+    launch(args, scratch_.take(ssd_scratch_bytes(args.shape), native), native);
+    launch_skip_gradient(args, scratch_.take(ssd_gates_scratch_bytes(args.shape.tokens, args.shape.heads), native),
+                         native);
+  }
+  void ssd_cached(Stream& stream, const SsdCached& args) override { launch(args, native_stream(stream)); }
   void gated_norm_forward(Stream& stream, const GatedNormForward& args) override {
     launch(args, native_stream(stream));
   }
   void gated_norm_backward(Stream& stream, const GatedNormBackward& args) override {
-    const int64_t bytes = gated_norm_scratch_bytes(args.x.rows, args.x.cols / args.weight.cols, args.weight.cols);
+    const int64_t size = args.group_size();
+    const int64_t bytes = std::max(gated_norm_scratch_bytes(args.x.rows, args.x.cols / size, size),
+                                   norm_groups_scratch_bytes(args.x.rows, args.x.cols, size));
     launch(args, scratch_.take(bytes, native_stream(stream)), native_stream(stream));
   }
 
@@ -148,9 +182,14 @@ class CudaOps final : public Ops {
   }
   void gated_forward(Stream& stream, const GatedForward& args) override { launch(args, native_stream(stream)); }
   void gated_backward(Stream& stream, const GatedBackward& args) override { launch(args, native_stream(stream)); }
+  void scale_all(Stream& stream, const ScaleAll& args) override { launch(args, native_stream(stream)); }
 
   void route(Stream& stream, const Route& args) override { launch(args, native_stream(stream)); }
   void route_backward(Stream& stream, const RouteBackward& args) override { launch(args, native_stream(stream)); }
+  void scale_choices(Stream& stream, const ScaleChoices& args) override { launch(args, native_stream(stream)); }
+  void scale_choices_backward(Stream& stream, const ScaleChoicesBackward& args) override {
+    launch(args, native_stream(stream));
+  }
   void sort_by_expert(Stream& stream, const SortByExpert& args) override {
     launch(args, scratch_.take(sort_scratch_bytes(args), native_stream(stream)), native_stream(stream));
   }

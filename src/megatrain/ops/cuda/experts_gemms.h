@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "megatrain/ops/cuda/scratch.h"
+#include "megatrain/device/cuda/scratch.h"
 #include "megatrain/ops/experts.h"
 
 namespace megatrain {

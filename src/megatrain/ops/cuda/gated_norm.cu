@@ -153,11 +153,18 @@ void visit_sizes(DType dtype, int64_t size, bool packed, const Body& body) {
   });
 }
 
+// Whether the kernels here take these args: the gate behind the norm, and a weight that the heads share.
+template <class Args>
+bool by_heads(const Args& args) {
+  return !args.gate_first && args.group_size() == args.weight.cols && args.weight.cols <= kMostSize;
+}
+
 bool packs_heads(const View& view, int64_t size) { return packs(view, 4) && size % 4 == 0; }
 
 }  // namespace
 
 void launch(const GatedNormForward& args, cudaStream_t stream) {
+  if (!by_heads(args)) return launch_norm_groups(args, stream);
   const int64_t size = args.weight.cols, heads = args.x.cols / size, vectors = args.x.rows * heads;
   if (vectors == 0) return;
   ensure(args.x.cols % size == 0 && args.z.cols == args.x.cols, "a row of a gated norm has whole heads");
@@ -178,6 +185,7 @@ int64_t gated_norm_scratch_bytes(int64_t rows, int64_t heads, int64_t size) {
 }
 
 void launch(const GatedNormBackward& args, void* scratch, cudaStream_t stream) {
+  if (!by_heads(args)) return launch_norm_groups(args, scratch, stream);
   const int64_t size = args.weight.cols, heads = args.x.cols / size, vectors = args.x.rows * heads;
   ensure(args.x.cols % size == 0 && args.z.cols == args.x.cols, "a row of a gated norm has whole heads");
   for (const View* view : {&args.z, &args.grad_out, &args.grad_x, &args.grad_z, &args.weight})

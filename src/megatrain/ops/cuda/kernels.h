@@ -6,14 +6,10 @@
 
 #include <cstdint>
 
+#include "megatrain/device/cuda/column_sum.h"
 #include "megatrain/ops/adamw.h"
-#include "megatrain/ops/attention.h"
-#include "megatrain/ops/attention_buckets.h"
-#include "megatrain/ops/attention_cached.h"
-#include "megatrain/ops/attention_cut.h"
 #include "megatrain/ops/columns.h"
 #include "megatrain/ops/cross_entropy.h"
-#include "megatrain/ops/cuda/attention_graph.h"
 #include "megatrain/ops/delta_gates.h"
 #include "megatrain/ops/dora.h"
 #include "megatrain/ops/dropout.h"
@@ -28,6 +24,8 @@
 #include "megatrain/ops/rmsnorm.h"
 #include "megatrain/ops/rope.h"
 #include "megatrain/ops/short_conv.h"
+#include "megatrain/ops/ssd.h"
+#include "megatrain/ops/ssd_gates.h"
 #include "megatrain/ops/unpack.h"
 
 namespace megatrain {
@@ -68,6 +66,21 @@ void launch(const DeltaGatesBackward& args, void* scratch, cudaStream_t stream);
 void launch(const GatedNormForward& args, cudaStream_t stream);
 int64_t gated_norm_scratch_bytes(int64_t rows, int64_t heads, int64_t size);
 void launch(const GatedNormBackward& args, void* scratch, cudaStream_t stream);
+// scale.cu
+void launch(const ScaleAll& args, cudaStream_t stream);
+void launch(const ScaleChoices& args, cudaStream_t stream);
+void launch(const ScaleChoicesBackward& args, cudaStream_t stream);
+
+// gated_norm_groups.cu: groups of any size, and the gate before the norm
+void launch_norm_groups(const GatedNormForward& args, cudaStream_t stream);
+int64_t norm_groups_scratch_bytes(int64_t rows, int64_t columns, int64_t size);
+void launch_norm_groups(const GatedNormBackward& args, void* scratch, cudaStream_t stream);
+
+// ssd_gates.cu: the gates of Mamba 2, and the gradient of its skip. Both gradients need the same scratch.
+void launch(const SsdGatesForward& args, cudaStream_t stream);
+int64_t ssd_gates_scratch_bytes(int64_t rows, int64_t heads);
+void launch(const SsdGatesBackward& args, void* scratch, cudaStream_t stream);
+void launch_skip_gradient(const SsdBackward& args, void* scratch, cudaStream_t stream);
 
 // dropout.cu
 void launch(const MoveHeads& args, cudaStream_t stream);
@@ -91,14 +104,6 @@ void launch(const AdamWUpdate& args, cudaStream_t stream);
 
 // unpack.cu
 void launch(const UnpackWeights& args, cudaStream_t stream);
-
-// column_sum.cu
-// out[c] (+)= sum over p of partials[p][c], in an order fixed by `count`
-void launch_sum_partials(const float* partials, int64_t count, int64_t columns, float* out, bool accumulate,
-                         cudaStream_t stream);
-int64_t column_sum_scratch_bytes(int64_t rows, int64_t columns);
-// out[c] (+)= sum over rows of x[row][c]
-void launch_column_sum(const View& x, float* out, bool accumulate, void* scratch, cudaStream_t stream);
 
 // gemm.cu: for matmuls that cuBLASLt has no kernel for. c = scale a b + bias + residual; a (m, k), b (k, n), c (m, n),
 // any strides.
@@ -125,68 +130,6 @@ void launch_add_bias(const View& out, const View& bias, cudaStream_t stream);
 // cuBLASLt's tiles leave most of the GPU idle.
 bool has_few_rows(const LinearForward& args);
 void launch_few_rows(const LinearForward& args, cudaStream_t stream);
-
-// attention_simple.cu: any head size up to kSimpleHeadDim, fp32 or bf16. Log-sum-exps are (documents, heads, longest)
-// if the documents are uniform, otherwise (tokens, heads). CudnnAttention uses the same layout, so either can run the
-// backward of the other's forward.
-inline constexpr int64_t kSimpleHeadDim = 256;
-void launch(const AttentionForward& args, cudaStream_t stream);
-int64_t attention_scratch_bytes(const AttentionShape& shape);
-void launch(const AttentionBackward& args, void* scratch, cudaStream_t stream);
-
-// attention_cached.cu: any head size up to kSimpleHeadDim, fp32 or bf16.
-void launch(const CachedAttention& args, cudaStream_t stream);
-
-// attention_sinks.cu: corrects an attention that was computed without sinks, and computes their gradient. out and lse
-// become as if the sinks had taken part.
-void launch_add_sinks(const AttentionForward& args, cudaStream_t stream);
-int64_t sink_gradient_scratch_bytes(const AttentionShape& shape);
-void launch_sink_gradient(const AttentionBackward& args, void* scratch, cudaStream_t stream);
-
-// attention_padded.cu: copies rows and log-sum-exps of documents to and from documents padded to one length, bf16. Rows
-// and their strides are whole 16-byte packs.
-inline constexpr int kPaddedTensors = 5;
-struct PaddedCopy {
-  int64_t length;                        // tokens of a padded document
-  int64_t documents;                     // at most kBucketCallDocuments
-  int32_t begin[kBucketCallDocuments];   // first token of each document
-  int32_t tokens[kBucketCallDocuments];  // of each document
-  int tensors;
-  View packed[kPaddedTensors];  // (T, cols)
-  View padded[kPaddedTensors];  // (documents * length, cols)
-  int64_t heads;
-  float* packed_lse;  // (T, heads) or nullptr
-  float* padded_lse;  // (documents, heads, length)
-};
-// Padding after each document becomes zero.
-void launch_pad(const PaddedCopy& args, cudaStream_t stream);
-// Writes only real tokens, no padding.
-void launch_unpad(const PaddedCopy& args, cudaStream_t stream);
-
-// The offsets (places) of a ragged call (attention_graph.h).
-struct RaggedPlaces {
-  int64_t documents;                   // at most kRaggedDocuments
-  int32_t begin[kRaggedDocuments];     // first token of each document
-  int32_t tokens[kRaggedDocuments];    // of each document; 0 for unused entries
-  int64_t strides[kAttentionTensors];  // elements per token
-};
-void launch_places(const RaggedPlaces& args, int32_t* places, cudaStream_t stream);
-
-// attention_tiles.cu: fp32 sums of bf16 partial gradients. Columns and strides are multiples of 8.
-// sum = partial (first), or sum += partial
-void launch_add_partial(const View& partial, const View& sum, bool first, cudaStream_t stream);
-void launch_round_sum(const View& sum, const View& out, cudaStream_t stream);
-
-// Merges the output over the keys so far with that over some more keys, each weighted by its part of the softmax's sum.
-struct MergePartial {
-  View partial;              // (rows, heads * D) bf16
-  const float* partial_lse;  // (heads, rows)
-  View sum;                  // (rows, heads * D) fp32
-  const float* lse;          // (heads, rows) of the keys so far; nullptr: none yet
-  float* merged_lse;         // (heads, rows)
-  int64_t head_dim;
-};
-void launch_merge_partial(const MergePartial& args, cudaStream_t stream);
 
 // router.cu: at most 1024 experts, of which a token chooses at most 32
 void launch(const Route& args, cudaStream_t stream);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "megatrain/ops/cuda/matmul.h"
-#include "megatrain/ops/cuda/scratch.h"
+#include "megatrain/device/cuda/scratch.h"
 #include "megatrain/ops/linear.h"
 #include "megatrain/ops/ops.h"
 

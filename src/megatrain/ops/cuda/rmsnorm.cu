@@ -21,9 +21,15 @@ struct Rows {
 };
 Rows rows_of(const View& view) { return {view.data, view.row_stride}; }
 
-// Adds the weight offset, if there is one.
-template <bool kOffset, int kVec>
-__device__ void add_offset(float (&w)[kVec], float offset) {
+// The weight plus its offset, if there is one; ones without a weight.
+template <class T, bool kOffset, int kVec>
+__device__ void load_weight(const T* weight, int64_t at, float offset, float (&w)[kVec]) {
+  if (!weight) {
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) w[j] = 1.0f;
+    return;
+  }
+  load<T, kVec>(weight + at, w);
   if constexpr (kOffset) {
 #pragma unroll
     for (int j = 0; j < kVec; ++j) w[j] += offset;
@@ -51,8 +57,7 @@ __global__ void forward_kernel(Rows x, const T* weight, float offset, float eps,
   for (int64_t c = threadIdx.x * kVec; c < size; c += blockDim.x * kVec) {
     float a[kVec], w[kVec];
     load<T, kVec>(from + c, a);
-    load<T, kVec>(weight + c, w);
-    add_offset<kMore>(w, offset);
+    load_weight<T, kMore>(weight, c, offset, w);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) a[j] = a[j] * inv * w[j];
     if constexpr (kMore) {
@@ -92,8 +97,7 @@ __global__ void backward_kernel(Rows x, const T* weight, float offset, const flo
       float a[kVec], d[kVec], w[kVec];
       load<T, kVec>(in + c, a);
       load<T, kVec>(dy + c, d);
-      load<T, kVec>(weight + c, w);
-      add_offset<kOffset>(w, offset);
+      load_weight<T, kOffset>(weight, c, offset, w);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
         dot += d[j] * w[j] * a[j];
@@ -106,8 +110,7 @@ __global__ void backward_kernel(Rows x, const T* weight, float offset, const flo
       float a[kVec], d[kVec], w[kVec], r[kVec];
       load<T, kVec>(in + c, a);
       load<T, kVec>(dy + c, d);
-      load<T, kVec>(weight + c, w);
-      add_offset<kOffset>(w, offset);
+      load_weight<T, kOffset>(weight, c, offset, w);
       if (res) load<T, kVec>(res + c, r);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
@@ -137,13 +140,21 @@ void visit_variant(bool packed, bool more, const Body& body) {
   }
 }
 
+// The elements of one group of a row.
+template <class Args>
+int64_t vector_size(const Args& args) {
+  const int64_t size = args.weight.empty() ? args.x.cols / args.groups : args.weight.cols;
+  ensure(args.x.cols == args.groups * size, "an RMSNorm row holds `groups` vectors of the weight's size");
+  ensure(args.weight.empty() || args.weight.dtype == args.x.dtype, "RMSNorm tensors share a dtype");
+  return size;
+}
+
 }  // namespace
 
 void launch(const RmsNormForward& args, cudaStream_t stream) {
-  const int64_t size = args.weight.cols, vectors = args.x.rows * args.groups;
+  const int64_t size = vector_size(args), vectors = args.x.rows * args.groups;
   if (vectors == 0) return;
-  ensure(args.x.cols == args.groups * size, "an RMSNorm row holds `groups` vectors of the weight's size");
-  ensure(args.weight.dtype == args.x.dtype && args.out.dtype == args.x.dtype, "RMSNorm tensors share a dtype");
+  ensure(args.out.dtype == args.x.dtype, "RMSNorm tensors share a dtype");
   visit_elements(args.x.dtype, [&](auto element) {
     using T = decltype(element);
     const bool packed = packs_groups(args.x, size, kPack<T>) && packs_groups(args.out, size, kPack<T>) &&
@@ -164,10 +175,8 @@ int64_t rmsnorm_scratch_bytes(int64_t rows, int64_t groups, int64_t size) {
 }
 
 void launch(const RmsNormBackward& args, void* scratch, cudaStream_t stream) {
-  const int64_t size = args.weight.cols, vectors = args.x.rows * args.groups;
-  ensure(args.x.cols == args.groups * size, "an RMSNorm row holds `groups` vectors of the weight's size");
-  ensure(args.weight.dtype == args.x.dtype && args.grad_out.dtype == args.x.dtype && args.grad_x.dtype == args.x.dtype,
-         "RMSNorm tensors share a dtype");
+  const int64_t size = vector_size(args), vectors = args.x.rows * args.groups;
+  ensure(args.grad_out.dtype == args.x.dtype && args.grad_x.dtype == args.x.dtype, "RMSNorm tensors share a dtype");
   ensure(args.grad_weight.empty() || args.grad_weight.dtype == DType::f32, "weight gradients are fp32");
   float* partials = static_cast<float*>(scratch);
   const int64_t blocks = ceil_div(vectors, kVectorsPerPartial);

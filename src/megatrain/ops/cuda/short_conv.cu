@@ -1,6 +1,6 @@
 // A thread owns kVec channels and walks over a range of tokens with the last inputs in registers. Ranges depend only on
 // the number of tokens, so the weights' gradient, one partial sum for each range, is a sum over a fixed tree.
-#include "megatrain/ops/cuda/documents.cuh"
+#include "megatrain/ops/cuda/attention/documents.cuh"
 #include "megatrain/ops/cuda/kernels.h"
 #include "megatrain/device/cuda/numeric.cuh"
 
@@ -35,6 +35,13 @@ __device__ void load_taps(const W* weight, int64_t column, float (&taps)[kTaps][
   }
 }
 
+// The biases of the same channels; without any, zeros.
+template <class W, int kVec>
+__device__ void load_bias(const W* bias, int64_t column, float (&values)[kVec]) {
+#pragma unroll
+  for (int j = 0; j < kVec; ++j) values[j] = bias ? widen(bias[column + j]) : 0.0f;
+}
+
 template <int kTaps, int kVec>
 __device__ void clear(float (&values)[kTaps][kVec]) {
 #pragma unroll
@@ -66,9 +73,10 @@ __device__ void load_past(const ConvRows& x, int64_t token, int64_t begin, int64
 }
 
 template <int kTaps, int kVec>
-__device__ void convolve(const float (&taps)[kTaps][kVec], const float (&inputs)[kTaps][kVec], float (&sum)[kVec]) {
+__device__ void convolve(const float (&taps)[kTaps][kVec], const float (&bias)[kVec],
+                         const float (&inputs)[kTaps][kVec], float (&sum)[kVec]) {
 #pragma unroll
-  for (int j = 0; j < kVec; ++j) sum[j] = 0;
+  for (int j = 0; j < kVec; ++j) sum[j] = bias[j];
 #pragma unroll
   for (int i = 0; i < kTaps; ++i) {
 #pragma unroll
@@ -81,13 +89,14 @@ __device__ float silu(float x) { return x / (1.0f + expf(-x)); }
 // grid (column blocks, ranges of kForwardTokens)
 template <class T, class W, int kTaps, int kVec>
 __global__ void conv_forward_kernel(Documents documents, int64_t tokens, int64_t columns, ConvRows x, const W* weight,
-                                    ConvRows out) {
+                                    const W* bias, ConvRows out) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kVec;
   if (column >= columns) return;
   const int64_t first = blockIdx.y * kForwardTokens;
   const int64_t end = first + kForwardTokens < tokens ? first + kForwardTokens : tokens;
-  float taps[kTaps][kVec], inputs[kTaps][kVec], sum[kVec];
+  float taps[kTaps][kVec], biases[kVec], inputs[kTaps][kVec], sum[kVec];
   load_taps<W, kTaps, kVec>(weight, column, taps);
+  load_bias<W, kVec>(bias, column, biases);
   DocumentSpan document = document_of(documents, first);
   load_past<T, kTaps, kVec>(x, first, document.begin, column, inputs);
   for (int64_t t = first; t < end; ++t) {
@@ -97,7 +106,7 @@ __global__ void conv_forward_kernel(Documents documents, int64_t tokens, int64_t
     }
     slide(inputs);
     load<T, kVec>(x.at<const T>(t, column), inputs[kTaps - 1]);
-    convolve(taps, inputs, sum);
+    convolve(taps, biases, inputs, sum);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) sum[j] = silu(sum[j]);
     store<T, kVec>(out.at<T>(t, column), sum);
@@ -105,16 +114,20 @@ __global__ void conv_forward_kernel(Documents documents, int64_t tokens, int64_t
 }
 
 // grid (column blocks, ranges of `range` tokens). partials[blockIdx.y][column * kTaps + i] is the range's part of the
-// weights' gradient. The walk ends kTaps - 1 tokens behind the range, because these read the range's last inputs.
+// weights' gradient, and bias_partials[blockIdx.y][column] of the biases'. The walk ends kTaps - 1 tokens behind the
+// range, because these read the range's last inputs.
 template <class T, class W, int kTaps, int kVec>
 __global__ void conv_backward_kernel(Documents documents, int64_t tokens, int64_t columns, int64_t range, ConvRows x,
-                                     const W* weight, ConvRows grad_out, ConvRows grad_x, float* partials) {
+                                     const W* weight, const W* bias, ConvRows grad_out, ConvRows grad_x,
+                                     float* partials, float* bias_partials) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kVec;
   if (column >= columns) return;
   const int64_t first = blockIdx.y * range, end = first + range < tokens ? first + range : tokens;
   float taps[kTaps][kVec], inputs[kTaps][kVec], slopes[kTaps][kVec], sums[kTaps][kVec];
+  float biases[kVec], bias_sums[kVec] = {};
   int64_t ends[kTaps];  // of the documents of the last tokens, whose slopes are in `slopes`
   load_taps<W, kTaps, kVec>(weight, column, taps);
+  load_bias<W, kVec>(bias, column, biases);
   clear(slopes);
   clear(sums);
 #pragma unroll
@@ -138,7 +151,7 @@ __global__ void conv_backward_kernel(Documents documents, int64_t tokens, int64_
       float sum[kVec], grad[kVec];
       load<T, kVec>(x.at<const T>(t, column), inputs[kTaps - 1]);
       load<T, kVec>(grad_out.at<const T>(t, column), grad);
-      convolve(taps, inputs, sum);
+      convolve(taps, biases, inputs, sum);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
         const float e = expf(-sum[j]), s = 1.0f / (1.0f + e);
@@ -146,6 +159,8 @@ __global__ void conv_backward_kernel(Documents documents, int64_t tokens, int64_
       }
     }
     if (t < end) {
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) bias_sums[j] += slope[j];
 #pragma unroll
       for (int i = 0; i < kTaps; ++i) {
 #pragma unroll
@@ -163,6 +178,8 @@ __global__ void conv_backward_kernel(Documents documents, int64_t tokens, int64_
     }
     store<T, kVec>(grad_x.at<T>(done, column), grad);
   }
+#pragma unroll
+  for (int j = 0; j < kVec && bias_partials; ++j) bias_partials[blockIdx.y * columns + column + j] = bias_sums[j];
   if (!partials) return;
   float* partial = partials + blockIdx.y * columns * kTaps + column * kTaps;
 #pragma unroll
@@ -187,10 +204,10 @@ __device__ float earlier_input(const int32_t* sequences, const int32_t* position
 // grid (column blocks, tokens)
 template <class T, class W, int kTaps>
 __global__ void conv_cached_kernel(int64_t columns, const int32_t* sequences, const int32_t* positions, ConvRows x,
-                                   const W* weight, ConvRows window, ConvRows out) {
+                                   const W* weight, const W* bias, ConvRows window, ConvRows out) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, token = blockIdx.y;
   if (column >= columns) return;
-  float sum = 0;
+  float sum = bias ? widen(bias[column]) : 0.0f;
 #pragma unroll
   for (int i = 0; i < kTaps; ++i) {
     sum += widen(weight[column * kTaps + i]) *
@@ -215,7 +232,9 @@ __global__ void conv_window_kernel(int64_t tokens, int64_t columns, const int32_
 
 // Calls body with values of the element types and the number of taps.
 template <class Body>
-void visit_conv(const View& x, const View& weight, const Body& body) {
+void visit_conv(const View& x, const View& weight, const View& bias, const Body& body) {
+  ensure(bias.empty() || (bias.cols == x.cols && bias.dtype == weight.dtype),
+         "a short convolution has one bias for each channel, of the weights' dtype");
   ensure(weight.rows == x.cols && weight.contiguous(), "a short convolution has one row of weights for each channel");
   visit_elements(x.dtype, [&](auto element) {
     visit_elements(weight.dtype, [&](auto of_weight) {
@@ -229,6 +248,11 @@ void visit_conv(const View& x, const View& weight, const Body& body) {
       }
     });
   });
+}
+
+template <class W>
+const W* bias_of(const View& bias) {
+  return bias.empty() ? nullptr : bias.as<W>();
 }
 
 int64_t conv_range(int64_t tokens) {
@@ -246,14 +270,15 @@ dim3 conv_grid(int64_t columns, int vec, int64_t rows) {
 void launch(const ShortConvForward& args, cudaStream_t stream) {
   if (args.x.rows == 0) return;
   ensure(args.out.dtype == args.x.dtype, "a short convolution's tensors share a dtype");
-  visit_conv(args.x, args.weight, [&]<class T, class W, int kTaps>() {
+  visit_conv(args.x, args.weight, args.bias, [&]<class T, class W, int kTaps>() {
     // a grid has at most 65535 rows of blocks
     constexpr int64_t kTokens = 65535 * kForwardTokens;
     ensure(args.x.rows <= kTokens, "a short convolution takes at most two million tokens");
     const auto call = [&]<int kVec>() {
       conv_forward_kernel<T, W, kTaps, kVec>
           <<<conv_grid(args.x.cols, kVec, ceil_div(args.x.rows, kForwardTokens)), kThreads, 0, stream>>>(
-              args.documents, args.x.rows, args.x.cols, conv_rows(args.x), args.weight.as<W>(), conv_rows(args.out));
+              args.documents, args.x.rows, args.x.cols, conv_rows(args.x), args.weight.as<W>(), bias_of<W>(args.bias),
+              conv_rows(args.out));
     };
     packs(args.x, kPack<T>) && packs(args.out, kPack<T>) ? call.template operator()<kPack<T>>()
                                                          : call.template operator()<1>();
@@ -262,7 +287,7 @@ void launch(const ShortConvForward& args, cudaStream_t stream) {
 }
 
 int64_t short_conv_scratch_bytes(int64_t tokens, int64_t channels, int64_t taps) {
-  return ceil_div(tokens, conv_range(tokens)) * channels * taps * static_cast<int64_t>(sizeof(float));
+  return ceil_div(tokens, conv_range(tokens)) * channels * (taps + 1) * static_cast<int64_t>(sizeof(float));
 }
 
 void launch(const ShortConvBackward& args, void* scratch, cudaStream_t stream) {
@@ -273,13 +298,15 @@ void launch(const ShortConvBackward& args, void* scratch, cudaStream_t stream) {
   const int64_t tokens = args.x.rows, columns = args.x.cols, range = conv_range(tokens);
   const int64_t ranges = ceil_div(tokens, range);
   float* partials = args.grad_weight.empty() ? nullptr : static_cast<float*>(scratch);
+  float* bias_partials =
+      args.grad_bias.empty() ? nullptr : static_cast<float*>(scratch) + ranges * columns * args.weight.cols;
   if (tokens > 0) {
-    visit_conv(args.x, args.weight, [&]<class T, class W, int kTaps>() {
+    visit_conv(args.x, args.weight, args.bias, [&]<class T, class W, int kTaps>() {
       constexpr int kPacked = 4;
       const auto call = [&]<int kVec>() {
         conv_backward_kernel<T, W, kTaps, kVec><<<conv_grid(columns, kVec, ranges), kThreads, 0, stream>>>(
-            args.documents, tokens, columns, range, conv_rows(args.x), args.weight.as<W>(), conv_rows(args.grad_out),
-            conv_rows(args.grad_x), partials);
+            args.documents, tokens, columns, range, conv_rows(args.x), args.weight.as<W>(), bias_of<W>(args.bias),
+            conv_rows(args.grad_out), conv_rows(args.grad_x), partials, bias_partials);
       };
       packs(args.x, kPacked) && packs(args.grad_out, kPacked) && packs(args.grad_x, kPacked)
           ? call.template operator()<kPacked>()
@@ -287,20 +314,22 @@ void launch(const ShortConvBackward& args, void* scratch, cudaStream_t stream) {
     });
     check_launch();
   }
-  if (!partials) return;
-  launch_sum_partials(partials, ranges, columns * args.weight.cols, args.grad_weight.as<float>(), args.accumulate,
-                      stream);
+  if (partials)
+    launch_sum_partials(partials, ranges, columns * args.weight.cols, args.grad_weight.as<float>(), args.accumulate,
+                        stream);
+  if (bias_partials)
+    launch_sum_partials(bias_partials, ranges, columns, args.grad_bias.as<float>(), args.accumulate, stream);
 }
 
 void launch(const ShortConvCached& args, cudaStream_t stream) {
   if (args.x.rows == 0) return;
   ensure(args.out.dtype == args.x.dtype && args.window.dtype == args.x.dtype,
          "a short convolution's tensors share a dtype");
-  visit_conv(args.x, args.weight, [&]<class T, class W, int kTaps>() {
+  visit_conv(args.x, args.weight, args.bias, [&]<class T, class W, int kTaps>() {
     const dim3 grid = conv_grid(args.x.cols, 1, args.x.rows);
-    conv_cached_kernel<T, W, kTaps><<<grid, kThreads, 0, stream>>>(args.x.cols, args.sequences, args.positions,
-                                                                   conv_rows(args.x), args.weight.as<W>(),
-                                                                   conv_rows(args.window), conv_rows(args.out));
+    conv_cached_kernel<T, W, kTaps><<<grid, kThreads, 0, stream>>>(
+        args.x.cols, args.sequences, args.positions, conv_rows(args.x), args.weight.as<W>(), bias_of<W>(args.bias),
+        conv_rows(args.window), conv_rows(args.out));
     conv_window_kernel<T, kTaps><<<grid, kThreads, 0, stream>>>(
         args.x.rows, args.x.cols, args.sequences, args.positions, conv_rows(args.x), conv_rows(args.window));
   });

@@ -1,16 +1,29 @@
 #include "megatrain/model/layers/channels/experts.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "megatrain/base/error.h"
 #include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
 
+namespace {
+
+Linear router_of(const LinearTensors& first) {
+  const bool is_module = find_operand(first.record, BlockOperand::router_linear).offset >= 0;
+  return {first, is_module ? BlockOperand::router_linear : BlockOperand::router, BlockOperand::router_bias};
+}
+
+}  // namespace
+
 struct Experts::Routing {
   View logits;           // (T, E) fp32
   int32_t* experts;      // (T * k) by pair
   float* weights;        // (T * k) by pair
+  float* shares;         // (T * k) the router's weights before the factors; same as `weights` without factors
+  View normed;           // (T, H) the router's input, if it has a norm
+  float* inv_rms;        // (T)
   int32_t* begin;        // (E + 1)
   int32_t* pair_of_row;  // (T * k)
   int32_t* row_of_pair;  // (T * k)
@@ -31,12 +44,15 @@ struct Experts::Work final : Channel::Work {
   View grad_act;          // (R, F)
   float* grad_weights{};  // (T * k) by pair
   View grad_logits;       // (T, E)
+  View grad_routed;       // (T, H) gradient of Routing::normed
 };
 
-Experts::Experts(const ExpertsConfig& config, DType dtype, const Records& records)
+Experts::Experts(const ExpertsConfig& config, DType dtype, const Records& records, NormShape norm)
     : c_(config),
       dtype_(dtype),
-      router_(records.first, BlockOperand::router, BlockOperand::router_bias),
+      router_norm_(records.first.record, BlockOperand::router_norm, norm),
+      router_(router_of(records.first)),
+      factors_(find_operand(records.first.record, BlockOperand::expert_factors)),
       choice_bias_(records.buffers ? find_operand(*records.buffers, BlockOperand::choice_bias) : WeightOperand()),
       adapted_(!records.adapters.empty()) {
   const std::span<const LayerLayout> groups = records.groups, adapters = records.adapters;
@@ -50,6 +66,9 @@ Experts::Experts(const ExpertsConfig& config, DType dtype, const Records& record
     held += count;
   }
   ensure(held == c_.count, "the records hold all experts of the layer");
+  if (!router_norm_.exists()) return;
+  ensure(!in_parts(), "a router with a norm has all experts in one record");
+  router_ = router_.times(1 / std::sqrt(static_cast<double>(router_.in_width())));
 }
 
 // Maximum rows of the largest group: a token chooses an expert at most once.
@@ -65,6 +84,11 @@ Experts::Routing Experts::carve_routing(Carver& work, Carver& chosen, Carver& lo
   r.logits = logits.view(DType::f32, tokens, c_.count);
   r.experts = chosen.array<int32_t>(pairs);
   r.weights = chosen.array<float>(pairs);
+  r.shares = factors_.cols > 0 ? chosen.array<float>(pairs) : r.weights;
+  if (router_norm_.exists()) {
+    r.normed = logits.view(dtype_, tokens, router_norm_.width());
+    r.inv_rms = logits.array<float>(tokens);
+  }
   r.begin = work.array<int32_t>(c_.count + 1);
   r.pair_of_row = work.array<int32_t>(pairs);
   r.row_of_pair = work.array<int32_t>(pairs);
@@ -100,6 +124,7 @@ std::unique_ptr<Channel::Work> Experts::carve(const Space& space) const {
   w->grad_act = w->rows.act;
   w->grad_weights = space.made.array<float>(tokens * c_.chosen);
   w->grad_logits = space.work.view(dtype_, tokens, c_.count);
+  if (router_norm_.exists()) w->grad_routed = space.work.view(dtype_, tokens, hidden);
   return w;
 }
 
@@ -108,6 +133,12 @@ ExpertRows Experts::rows_of(const Group& group, const Routing& routing, int64_t 
           .experts = group.count,
           .most = tokens * std::min(group.count, c_.chosen),
           .expected = tokens * c_.chosen * group.count / c_.count};
+}
+
+View Experts::router_input(const Binding& at, const Routing& routing, const View& x, const View& stream) const {
+  if (!router_norm_.exists()) return x;
+  router_norm_.forward(at, stream, routing.normed, routing.inv_rms);
+  return routing.normed;
 }
 
 void Experts::route(const Binding& at, const Routing& routing, std::byte* buffers) const {
@@ -119,7 +150,13 @@ void Experts::route(const Binding& at, const Routing& routing, std::byte* buffer
                            .scale = static_cast<float>(c_.weight_scale),
                            .choices = c_.chosen,
                            .experts = routing.experts,
-                           .weights = routing.weights});
+                           .weights = routing.shares});
+  if (factors_.cols == 0) return;
+  at.ops.scale_choices(at.stream, {.experts = routing.experts,
+                                   .shares = routing.shares,
+                                   .pairs = routing.logits.rows * c_.chosen,
+                                   .factors = factors_.weight(at.weights),
+                                   .weights = routing.weights});
 }
 
 void Experts::count(const Binding& at, const Routing& routing, const Call& call) const {
@@ -176,7 +213,7 @@ void Experts::group_forward(const Binding& record, size_t index, const View& x, 
 void Experts::forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
                       bool /*again*/) const {
   const Work& w = static_cast<const Work&>(call.work);
-  router_.forward(at, x, {}, w.routing.logits);
+  router_.forward(at, router_input(at, w.routing, x, call.stream), {}, w.routing.logits);
   route(at, w.routing, call.buffers);
   count(at, w.routing, call);
   sort(at, w.routing, x.rows);
@@ -189,20 +226,34 @@ void Experts::forward_own(const Call& call, int64_t own, const View& x, const Vi
 
 void Experts::recompute(const Binding& at, const Call& call, const View& x) const {
   const Work& w = static_cast<const Work&>(call.work);
-  if (call.keep < everything) router_.forward(at, x, {}, w.routing.logits);
+  if (call.keep < everything) router_.forward(at, router_input(at, w.routing, x, call.stream), {}, w.routing.logits);
   sort(at, w.routing, x.rows);
 }
 
-void Experts::recompute_output(const Binding&, const Call&, const View&, const View&) const {
-  ensure(false, "no family has a post-norm after its experts");
+void Experts::recompute_output(const Binding&, const Call& call, const View& x, const View& residual,
+                               const View& y) const {
+  ensure(!in_parts(), "experts of several records have no post-norm");
+  forward_own(call, 0, x, residual, y);
 }
 
 // Backpropagates through the router. The groups have already written the experts' part of grad_x.
 void Experts::backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
                        bool /*output_made*/, bool add) const {
-  const Work& w = static_cast<const Work&>(call.work);
   ensure(!add, "experts are the last of a block's channels");
   if (!in_parts()) backward_own(call, 0, x, grad_y, grad_x);
+  router_backward(at, call, x, grad_x);
+}
+
+void Experts::router_backward(const Binding& at, const Call& call, const View& x, const View& grad_x) const {
+  const Work& w = static_cast<const Work&>(call.work);
+  if (factors_.cols > 0)
+    at.ops.scale_choices_backward(at.stream, {.begin = w.routing.begin,
+                                              .pair_of_row = w.routing.pair_of_row,
+                                              .shares = w.routing.shares,
+                                              .factors = factors_.weight(at.weights),
+                                              .grad_weights = w.grad_weights,
+                                              .grad_factors = factors_.gradient(at.gradients),
+                                              .accumulate = at.accumulate});
   at.ops.route_backward(at.stream, {.logits = w.routing.logits,
                                     .score = c_.score,
                                     .scale = static_cast<float>(c_.weight_scale),
@@ -213,8 +264,18 @@ void Experts::backward(const Binding& at, const Call& call, const View& x, const
                                     .grad_squared_lse = call.router.squared_lse,
                                     .counted = call.micro_batch.counted,
                                     .grad_logits = w.grad_logits});
-  router_.backward_weight(at, w.grad_logits, x);
-  router_.backward_input(at, w.grad_logits, grad_x, true);
+  if (!router_norm_.exists()) {
+    router_.backward_weight(at, w.grad_logits, x);
+    router_.backward_input(at, w.grad_logits, grad_x, true);
+    return;
+  }
+  router_.backward_weight(at, w.grad_logits, w.routing.normed);
+  router_.backward_input(at, w.grad_logits, w.grad_routed);
+  router_norm_.backward(at, {.x = call.stream,
+                             .inv_rms = w.routing.inv_rms,
+                             .grad_out = w.grad_routed,
+                             .residual = call.grad_stream,
+                             .grad_x = call.grad_stream});
 }
 
 // Computes the gradients of a group's weights and of its pairs' routing weights, and adds its part of dL/dx.
@@ -297,7 +358,7 @@ void Experts::fetch_chosen(Stream& stream, const Decode& a, const Routing& routi
 
 void Experts::decode(const Binding& at, const Decode& a) const {
   const Work& w = static_cast<const Work&>(a.work);
-  router_.forward(at, a.x, {}, w.routing.logits);
+  router_.forward(at, router_input(at, w.routing, a.x, a.stream), {}, w.routing.logits);
   route(at, w.routing, a.buffers);
   sort(at, w.routing, a.x.rows);
   if (a.fetch) fetch_chosen(at.stream, a, w.routing);

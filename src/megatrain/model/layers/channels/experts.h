@@ -7,6 +7,9 @@
 // groups does not change the result (ops/experts.h). The router's choices are kept for backward at every level. All
 // other data derived from them is handed from part to part with the micro-batch. Gradients of frozen tensors are not
 // computed.
+//
+// With a norm of its own the router reads the residual stream (Channel::Call::stream) instead of x. Learned factors of
+// the experts multiply the weights that the router gives them.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +21,20 @@
 #include "megatrain/model/layers/channels/expert_linear.h"
 #include "megatrain/model/layers/model_config.h"
 #include "megatrain/model/layers/linear.h"
+#include "megatrain/model/layers/norm.h"
 
 namespace megatrain {
 
 class Experts final : public Channel {
  public:
   struct Records {
-    const LayerLayout& first;                    // the block's, with the router
+    LinearTensors first;                         // the block's, with the router
     const LayerLayout* buffers = nullptr;        // the bias of a sigmoid router's choice, if there is one
     std::span<const LayerLayout> groups;         // of experts
     std::span<const LayerLayout> adapters = {};  // theirs, if they have any
   };
-  Experts(const ExpertsConfig& config, DType dtype, const Records& records);
+  // `norm` is that of the router's input, if the first record has its weight.
+  Experts(const ExpertsConfig& config, DType dtype, const Records& records, NormShape norm = {});
 
   // Level `products` keeps no more than level 0, since the experts' matmuls are recomputed at every level.
   std::vector<std::string> keep_levels() const override { return {"products"}; }
@@ -42,7 +47,8 @@ class Experts final : public Channel {
   void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
                bool repeated) const override;
   void recompute(const Binding& at, const Call& call, const View& x) const override;
-  void recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const override;
+  void recompute_output(const Binding& at, const Call& call, const View& x, const View& residual,
+                        const View& y) const override;
   void backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
                 bool output_made, bool add) const override;
   void forward_own(const Call& call, int64_t own, const View& x, const View& residual, const View& y) const override;
@@ -69,7 +75,9 @@ class Experts final : public Channel {
   std::byte* carve_adapters(Carver& carver, int64_t tokens) const;  // AdapterBinding::scratch
   int64_t most_rows(int64_t tokens) const;
   ExpertRows rows_of(const Group& group, const Routing& routing, int64_t tokens) const;
+  View router_input(const Binding& at, const Routing& routing, const View& x, const View& stream) const;
   void route(const Binding& at, const Routing& routing, std::byte* buffers) const;
+  void router_backward(const Binding& at, const Call& call, const View& x, const View& grad_x) const;
   void count(const Binding& at, const Routing& routing, const Call& call) const;
   void sort(const Binding& at, const Routing& routing, int64_t tokens) const;
   void gather(const Binding& at, const ExpertRows& rows, const Routing& routing, const View& from,
@@ -80,7 +88,9 @@ class Experts final : public Channel {
 
   ExpertsConfig c_;
   DType dtype_;
+  Norm router_norm_;
   Linear router_;
+  WeightOperand factors_;
   WeightOperand choice_bias_;
   std::vector<Group> groups_;
   bool adapted_;

@@ -50,7 +50,8 @@ void Mlp::recompute(const Binding& at, const Call& call, const View& x) const {
   if (call.keep < matmuls) project(at, x, w.gate_up.at(call.range), w.row_gate.at(call.range));
 }
 
-void Mlp::recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const {
+void Mlp::recompute_output(const Binding& at, const Call& call, const View& /*x*/, const View& residual,
+                           const View& y) const {
   const Work& w = static_cast<const Work&>(call.work);
   const View act = w.act.at(call.range);
   at.ops.gated_forward(at.stream, {.gate_up = w.gate_up.at(call.range),

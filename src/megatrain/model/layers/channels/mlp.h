@@ -22,7 +22,8 @@ class Mlp final : public Channel {
   void forward(const Binding& at, const Call& call, const View& x, const View& residual, const View& y,
                bool repeated) const override;
   void recompute(const Binding& at, const Call& call, const View& x) const override;
-  void recompute_output(const Binding& at, const Call& call, const View& residual, const View& y) const override;
+  void recompute_output(const Binding& at, const Call& call, const View& x, const View& residual,
+                        const View& y) const override;
   void backward(const Binding& at, const Call& call, const View& x, const View& grad_y, const View& grad_x,
                 bool output_made, bool add) const override;
   std::unique_ptr<Channel::Work> carve_decode(Carver& carver, int64_t tokens) const override;

@@ -1,10 +1,13 @@
 #include "megatrain/model/layers/mixers/delta_net.h"
 
+#include <utility>
+
 #include "megatrain/base/math.h"
 
 namespace megatrain {
 
 struct DeltaNet::Work final : Mixer::Work {
+  View by_key_head;     // (C, 2K + 2V + 2 value_heads) as the matmul has it, and its gradient; in generation (T, ...)
   View projected;       // (T, 2K + 2V + 2 value_heads) output of in()
   View convolved;       // (T, 2K + V)
   View g, beta;         // (T, value_heads) fp32
@@ -26,11 +29,10 @@ DeltaRuleShape delta_rule_shape(const DeltaNetConfig& c, int64_t tokens) {
           .value_dim = c.value_dim};
 }
 
-DeltaNet::DeltaNet(const DeltaNetConfig& config, float norm_eps, DType dtype, int64_t tokens, const LinearTensors& from)
+DeltaNet::DeltaNet(const DeltaNetConfig& config, float norm_eps, DType dtype, const LinearTensors& from)
     : c_(config),
       eps_(norm_eps),
       dtype_(dtype),
-      tokens_(tokens),
       conv_(find_operand(from.record, DeltaOperand::conv)),
       a_log_(find_operand(from.record, DeltaOperand::a_log)),
       dt_bias_(find_operand(from.record, DeltaOperand::dt_bias)),
@@ -46,18 +48,19 @@ std::vector<Mixer::Level> DeltaNet::keep_levels() const {
 std::unique_ptr<Mixer::Work> DeltaNet::carve(const Space& space) const {
   enum : int64_t { outputs = 1, projections };  // keep_levels()
   auto w = std::make_unique<Work>();
-  w->projected = space.at(projections).view(dtype_, tokens_, in_.out_width());
-  w->mixed = space.at(outputs).view(dtype_, tokens_, value_width());
-  w->convolved = space.work.view(dtype_, tokens_, conv_width());
-  w->g = space.work.view(DType::f32, tokens_, c_.value_heads);
-  w->beta = space.work.view(DType::f32, tokens_, c_.value_heads);
+  if (c_.by_key_head) w->by_key_head = space.work.view(dtype_, space.chunk, in_.out_width());
+  w->projected = space.at(projections).view(dtype_, space.tokens, in_.out_width());
+  w->mixed = space.at(outputs).view(dtype_, space.tokens, value_width());
+  w->convolved = space.work.view(dtype_, space.tokens, conv_width());
+  w->g = space.work.view(DType::f32, space.tokens, c_.value_heads);
+  w->beta = space.work.view(DType::f32, space.tokens, c_.value_heads);
   w->normed = space.work.view(dtype_, space.chunk, value_width());
   w->grad_normed = space.work.view(dtype_, space.chunk, value_width());
-  w->grad_mixed = space.work.view(dtype_, tokens_, value_width());
-  w->grad_g = space.work.view(DType::f32, tokens_, c_.value_heads);
-  w->grad_beta = space.work.view(DType::f32, tokens_, c_.value_heads);
-  w->grad_convolved = space.work.view(dtype_, tokens_, conv_width());
-  w->grad_projected = space.work.view(dtype_, tokens_, in_.out_width());
+  w->grad_mixed = space.work.view(dtype_, space.tokens, value_width());
+  w->grad_g = space.work.view(DType::f32, space.tokens, c_.value_heads);
+  w->grad_beta = space.work.view(DType::f32, space.tokens, c_.value_heads);
+  w->grad_convolved = space.work.view(dtype_, space.tokens, conv_width());
+  w->grad_projected = space.work.view(dtype_, space.tokens, in_.out_width());
   return w;
 }
 
@@ -81,9 +84,45 @@ DeltaNet::Heads DeltaNet::heads(const View& convolved) const {
           .v = convolved.slice_cols(2 * key_width(), value_width())};
 }
 
+// Moves the columns from their order by key head into that of split(); their gradients the other way.
+void DeltaNet::sort_columns(const Binding& at, const View& by_key_head, const View& projected, bool backward) const {
+  const int64_t shared = c_.value_heads / c_.key_heads, values = shared * c_.value_dim;
+  int64_t group = 2 * c_.key_dim + 2 * values, in_group = 0, sorted = 0;
+  const auto move = [&](int64_t width) {
+    MoveHeads heads{.from = by_key_head,
+                    .to = projected,
+                    .heads = c_.key_heads,
+                    .width = width,
+                    .from_begin = in_group,
+                    .from_step = group,
+                    .to_begin = sorted,
+                    .to_step = width,
+                    .backward = backward};
+    if (backward) {
+      std::swap(heads.from, heads.to);
+      std::swap(heads.from_begin, heads.to_begin);
+      std::swap(heads.from_step, heads.to_step);
+    }
+    at.ops.move_heads(at.stream, heads);
+    in_group += width;
+    sorted += c_.key_heads * width;
+  };
+  for (const int64_t width : {c_.key_dim, c_.key_dim, values, values}) move(width);  // q, k, v, z
+  group = 2 * shared;
+  in_group = sorted;                                         // behind all of them
+  for (const int64_t width : {shared, shared}) move(width);  // b, a
+}
+
+// `by_key_head` is scratch for as many rows.
+void DeltaNet::project(const Binding& at, const View& x, const View& by_key_head, const View& projected) const {
+  if (!c_.by_key_head) return in_.forward(at, x, {}, projected);
+  in_.forward(at, x, {}, by_key_head);
+  sort_columns(at, by_key_head, projected, false);
+}
+
 void DeltaNet::in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const {
   const Work& w = static_cast<const Work&>(call.work);
-  in_.forward(at, x, {}, w.projected.slice_rows(range.begin, range.count));
+  project(at, x, w.by_key_head.slice_rows(0, range.count), w.projected.slice_rows(range.begin, range.count));
 }
 
 void DeltaNet::gate(const Binding& at, const Work& w, const View& projected) const {
@@ -104,7 +143,7 @@ void DeltaNet::mix(const Binding& at, const Call& call) const {
                                         .weight = conv_.weight(at.weights),
                                         .out = w.convolved});
   gate(at, w, w.projected);
-  at.ops.delta_rule_forward(at.stream, {.shape = delta_rule_shape(c_, tokens_),
+  at.ops.delta_rule_forward(at.stream, {.shape = delta_rule_shape(c_, call.micro_batch.tokens),
                                         .documents = call.micro_batch.documents,
                                         .q = read.q,
                                         .k = read.k,
@@ -155,7 +194,7 @@ void DeltaNet::mix_backward(const Binding& at, const Call& call) const {
   at.ops.short_conv_forward(
       at.stream, {.documents = documents, .x = parts.qkv, .weight = conv_.weight(at.weights), .out = w.convolved});
   gate(at, w, w.projected);
-  at.ops.delta_rule_backward(at.stream, {.shape = delta_rule_shape(c_, tokens_),
+  at.ops.delta_rule_backward(at.stream, {.shape = delta_rule_shape(c_, call.micro_batch.tokens),
                                          .documents = documents,
                                          .q = read.q,
                                          .k = read.k,
@@ -190,7 +229,13 @@ void DeltaNet::mix_backward(const Binding& at, const Call& call) const {
 
 void DeltaNet::in_backward(const Binding& at, const Call& call, const TokenRange& range, const View& x,
                            const View& grad_x, bool add) const {
-  const View grad = static_cast<const Work&>(call.work).grad_projected.slice_rows(range.begin, range.count);
+  const Work& w = static_cast<const Work&>(call.work);
+  View grad = w.grad_projected.slice_rows(range.begin, range.count);
+  if (c_.by_key_head) {
+    const View as_weights = w.by_key_head.slice_rows(0, range.count);
+    sort_columns(at, as_weights, grad, true);
+    grad = as_weights;
+  }
   in_.backward_weight(at, grad, x);
   in_.backward_input(at, grad, grad_x, add);
 }
@@ -205,6 +250,7 @@ int64_t DeltaNet::cache_bytes(int64_t sequences, int64_t /*context*/) const {
 
 std::unique_ptr<Mixer::Work> DeltaNet::carve_decode(Carver& carver, int64_t tokens) const {
   auto w = std::make_unique<Work>();
+  if (c_.by_key_head) w->by_key_head = carver.view(dtype_, tokens, in_.out_width());
   w->projected = carver.view(dtype_, tokens, in_.out_width());
   w->convolved = carver.view(dtype_, tokens, conv_width());
   w->g = carver.view(DType::f32, tokens, c_.value_heads);
@@ -218,7 +264,7 @@ void DeltaNet::decode(const Binding& at, const Decode& a) const {
   const Work& w = static_cast<const Work&>(a.work);
   const int64_t sequences = a.cache.sequences, state_rows = sequences * c_.value_heads * c_.key_dim;
   const Heads read = heads(w.convolved);
-  in_.forward(at, a.x, {}, w.projected);
+  project(at, a.x, w.by_key_head, w.projected);
   at.ops.short_conv_cached(at.stream, {.sequences = a.tokens.sequences,
                                        .positions = a.tokens.positions,
                                        .x = split(w.projected).qkv,

@@ -7,6 +7,9 @@
 //
 // K = key_heads * key_dim, V = value_heads * value_dim. ops/delta_rule.h has the recurrence. State and convolution
 // start anew with every document.
+//
+// With DeltaNetConfig::by_key_head, in(x) has the columns of q, k, v and z of one key head after the other, and then
+// those of b and a. They are moved into the order above.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +40,7 @@ DeltaRuleShape delta_rule_shape(const DeltaNetConfig& config, int64_t tokens);
 
 class DeltaNet final : public Mixer {
  public:
-  // `tokens`: T of a micro-batch.
-  DeltaNet(const DeltaNetConfig& config, float norm_eps, DType dtype, int64_t tokens, const LinearTensors& from);
+  DeltaNet(const DeltaNetConfig& config, float norm_eps, DType dtype, const LinearTensors& from);
 
   // `outputs` keeps the rule's output, `projections` also what in() makes. The rest is cheap, and always recomputed.
   std::vector<Level> keep_levels() const override;
@@ -72,6 +74,8 @@ class DeltaNet final : public Mixer {
     View q, k, v;
   };
   Heads heads(const View& convolved) const;
+  void project(const Binding& at, const View& x, const View& by_key_head, const View& projected) const;
+  void sort_columns(const Binding& at, const View& by_key_head, const View& projected, bool backward) const;
   int64_t key_width() const { return c_.key_heads * c_.key_dim; }
   int64_t value_width() const { return c_.value_heads * c_.value_dim; }
   int64_t conv_width() const { return 2 * key_width() + value_width(); }
@@ -82,7 +86,6 @@ class DeltaNet final : public Mixer {
   DeltaNetConfig c_;
   float eps_;
   DType dtype_;
-  int64_t tokens_;
   WeightOperand conv_, a_log_, dt_bias_, norm_;
   Linear in_, out_;
 };

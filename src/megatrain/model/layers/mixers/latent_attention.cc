@@ -35,7 +35,6 @@ LatentSizes latent_sizes(const ModelConfig& config, const ModelShape& shape) {
           .heads = config.heads,
           .scale = static_cast<float>(config.attention_scale),
           .dtype = shape.dtype,
-          .tokens = shape.tokens,
           .positions = shape.positions,
           .rope = config.rope};
 }
@@ -59,17 +58,17 @@ std::vector<Mixer::Level> LatentAttention::keep_levels() const {
 std::unique_ptr<Mixer::Work> LatentAttention::carve(const Space& space) const {
   enum : int64_t { outputs = 1, attention };  // keep_levels()
   auto w = std::make_unique<Work>();
-  const auto rows = [&](Carver& carver, int64_t width) { return carver.view(s_.dtype, s_.tokens, width); };
+  const auto rows = [&](Carver& carver, int64_t width) { return carver.view(s_.dtype, space.tokens, width); };
   const auto range = [&](int64_t width) { return space.work.view(s_.dtype, space.chunk, width); };
   Carver& inner = space.at(attention);
   w->down = rows(inner, s_.down());
-  if (q_norm_.exists()) w->q_inv_rms = inner.array<float>(s_.tokens);
-  w->kv_inv_rms = inner.array<float>(s_.tokens);
+  if (q_norm_.exists()) w->q_inv_rms = inner.array<float>(space.tokens);
+  w->kv_inv_rms = inner.array<float>(space.tokens);
   w->q = q_norm_.exists() ? rows(inner, s_.keys()) : w->down.slice_cols(0, s_.keys());
   w->k = rows(inner, s_.keys());
   w->v = rows(inner, s_.keys());
   w->attended = rows(space.at(outputs), s_.keys());
-  w->lse = space.at(outputs).array<float>(s_.tokens * s_.heads);
+  w->lse = space.at(outputs).array<float>(space.tokens * s_.heads);
   if (q_norm_.exists()) w->normed_q = range(s_.of.q_rank);
   w->normed_latent = range(s_.of.kv_rank);
   w->kv = range(s_.up_kv());
@@ -91,27 +90,39 @@ struct LatentAttention::Turn {
   const float* tables;
 };
 
-// Rotates the first elements of each head of `head` elements.
-void LatentAttention::rope(const Binding& at, const View& heads, int64_t count, int64_t head, const Turn& turn,
-                           bool backward) const {
-  const int64_t half = s_.of.turning / 2;
-  at.ops.rope(at.stream, {.x = heads,
-                          .heads = count,
-                          .head_dim = head,
-                          .rotary_dim = s_.of.turning,
+// Rotates the first `width` elements of each head of `head` elements. The table of sin lies behind that of cos.
+struct LatentAttention::Rotate {
+  View heads;
+  int64_t count, head, width;
+  const float* cos;
+};
+
+void LatentAttention::rope(const Binding& at, const Rotate& a, const int32_t* angles, bool backward) const {
+  at.ops.rope(at.stream, {.x = a.heads,
+                          .heads = a.count,
+                          .head_dim = a.head,
+                          .rotary_dim = a.width,
                           .pairs = s_.of.pairs,
-                          .positions = turn.angles,
-                          .cos = turn.tables,
-                          .sin = turn.tables + rope_rows(s_.rope, s_.positions) * half,
+                          .positions = angles,
+                          .cos = a.cos,
+                          .sin = a.cos + rope_rows(s_.rope, s_.positions) * a.width / 2,
                           .backward = backward});
+}
+
+void LatentAttention::rope_key(const Binding& at, const View& down, const Turn& turn, bool backward) const {
+  rope(at, {shared_key(down), 1, s_.of.turning, s_.of.turning, turn.tables}, turn.angles, backward);
 }
 
 // The elements that turn are the last of each head. Seen from there, they are the first of heads whose others are those
 // that follow; only they are touched, so the last head may reach past the row.
 void LatentAttention::rope_queries(const Binding& at, const View& q, const Turn& turn, bool backward) const {
+  const int64_t cos_and_sin = rope_rows(s_.rope, s_.positions) * s_.of.turning;
+  const bool grows = s_.rope.query_growth > 0;
+  const float* cos = turn.tables + (grows ? cos_and_sin : 0);
   View from = q;
   from.data = q.slice_cols(s_.of.plain, s_.of.turning).data;
-  rope(at, from, s_.heads, s_.head(), turn, backward);
+  rope(at, {from, s_.heads, s_.head(), s_.of.turning, cos}, turn.angles, backward);
+  if (grows) rope(at, {q, s_.heads, s_.head(), s_.of.plain, cos + cos_and_sin}, turn.angles, backward);
 }
 
 struct LatentAttention::Project {
@@ -135,7 +146,7 @@ void LatentAttention::project(const Binding& at, const Project& a) const {
   kv_norm_.forward(at, latent(a.down), a.normed_latent, a.kv_inv_rms);
   up_kv_.forward(at, a.normed_latent, {}, a.kv);
   rope_queries(at, a.q, a.turn, false);
-  rope(at, shared_key(a.down), 1, s_.of.turning, a.turn, false);
+  rope_key(at, a.down, a.turn, false);
   const int64_t both = s_.of.plain + s_.of.value, head = s_.head();
   move(at, {.from = a.kv, .to = a.k, .heads = s_.heads, .width = s_.of.plain, .from_step = both, .to_step = head});
   move(at, {.from = shared_key(a.down),
@@ -172,7 +183,7 @@ void LatentAttention::in(const Binding& at, const Call& call, const TokenRange& 
 
 void LatentAttention::mix(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  at.ops.attention_forward(at.stream, {.shape = shape(s_.tokens),
+  at.ops.attention_forward(at.stream, {.shape = shape(call.micro_batch.tokens),
                                        .documents = call.micro_batch.documents,
                                        .q = w.q,
                                        .k = w.k,
@@ -220,7 +231,7 @@ void LatentAttention::out_backward(const Binding& at, const Call& call, const To
 
 void LatentAttention::mix_backward(const Binding& at, const Call& call) const {
   const Work& w = static_cast<const Work&>(call.work);
-  at.ops.attention_backward(at.stream, {.shape = shape(s_.tokens),
+  at.ops.attention_backward(at.stream, {.shape = shape(call.micro_batch.tokens),
                                         .documents = call.micro_batch.documents,
                                         .q = w.q,
                                         .k = w.k,
@@ -250,7 +261,7 @@ void LatentAttention::in_backward(const Binding& at, const Call& call, const Tok
             .from_begin = s_.of.plain,
             .from_step = head,
             .backward = true});
-  rope(at, shared_key(grad_down), 1, s_.of.turning, turn, true);
+  rope_key(at, grad_down, turn, true);
   move(at, {.from = grad_k,
             .to = kv,
             .heads = s_.heads,

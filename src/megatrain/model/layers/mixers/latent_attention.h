@@ -7,6 +7,8 @@
 //   k = k | rope(r), q = q | rope(q)      on the last `turning` elements of each head
 //   y = residual + o(attention(q, k, v))
 //
+// With RopeConfig::query_growth each query is multiplied by what grows with its position.
+//
 // Where values are narrower than keys, they are padded with zeros for attention, whose outputs there are zero.
 // Generation caches whole keys and values.
 #pragma once
@@ -40,7 +42,6 @@ struct LatentSizes {
   int64_t heads;
   float scale;  // multiplies q k^T
   DType dtype;
-  int64_t tokens;     // T of a micro-batch
   int64_t positions;  // positions in the rotary tables
   RopeConfig rope;
 
@@ -79,11 +80,13 @@ class LatentAttention final : public Mixer {
  private:
   struct Work;
   struct Turn;
+  struct Rotate;
   struct Project;
   AttentionShape shape(int64_t tokens) const;
   View latent(const View& down) const { return down.slice_cols(s_.first(), s_.of.kv_rank); }
   View shared_key(const View& down) const { return down.slice_cols(s_.first() + s_.of.kv_rank, s_.of.turning); }
-  void rope(const Binding& at, const View& heads, int64_t count, int64_t head, const Turn& turn, bool backward) const;
+  void rope(const Binding& at, const Rotate& args, const int32_t* angles, bool backward) const;
+  void rope_key(const Binding& at, const View& down, const Turn& turn, bool backward) const;
   void rope_queries(const Binding& at, const View& q, const Turn& turn, bool backward) const;
   void project(const Binding& at, const Project& args) const;
   void move(const Binding& at, const MoveHeads& args) const { at.ops.move_heads(at.stream, args); }

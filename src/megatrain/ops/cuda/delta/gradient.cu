@@ -124,8 +124,8 @@ struct ValueSums {
 };
 
 template <class T>
-__device__ void load_slice(const DeltaKernelArgs& args, const GradientTiles& tiles, const DeltaChunkPlace& place,
-                           int chunk, int head, int column) {
+__device__ void load_slice(const DeltaKernelArgs& args, const GradientTiles& tiles, const ChunkPlace& place, int chunk,
+                           int head, int column) {
   const int keys = args.keys();
   load_matrix(tiles.state, args.state_of(args.states, chunk, head), args.key_dim, keys, args.value_dim, column, kSlice);
   load_matrix(tiles.grad_state, args.state_of(args.grad_states, chunk, head), args.key_dim, keys, args.value_dim,
@@ -138,7 +138,7 @@ __device__ void load_slice(const DeltaKernelArgs& args, const GradientTiles& til
 
 // A slice of X = M^T dD goes to shared memory, and beta X to the gradient of v.
 template <class T, int C>
-__device__ void solve_values(const DeltaKernelArgs& args, const GradientTiles& tiles, const DeltaChunkPlace& place,
+__device__ void solve_values(const DeltaKernelArgs& args, const GradientTiles& tiles, const ChunkPlace& place,
                              const ChunkGates& gates, int head, int column, ValueSums<C>& sums) {
   const int row0 = sums.pair_row, column0 = threadIdx.x / 128 * 8;
   WarpSums<1, 1> x;
@@ -158,7 +158,7 @@ __device__ void solve_values(const DeltaKernelArgs& args, const GradientTiles& t
 }
 
 template <class T, int C>
-__device__ void sum_slices(const DeltaKernelArgs& args, const GradientTiles& tiles, const DeltaChunkPlace& place,
+__device__ void sum_slices(const DeltaKernelArgs& args, const GradientTiles& tiles, const ChunkPlace& place,
                            const ChunkGates& gates, int chunk, int head, ValueSums<C>& sums) {
   constexpr bool kExact = kExactOperands<T>;
   const int key_row = sums.key_row, key_column = sums.key_column, row = sums.pair_row, other = sums.pair_column;
@@ -291,8 +291,8 @@ __device__ void key_gradients(const DeltaKernelArgs& args, const GradientTiles& 
 }
 
 // By the first warps, a thread a token. All threads of the block must call.
-__device__ void gate_gradients(const DeltaKernelArgs& args, const DeltaChunkPlace& place, const ChunkGates& gates,
-                               int head, float carried, GradientSums& parts) {
+__device__ void gate_gradients(const DeltaKernelArgs& args, const ChunkPlace& place, const ChunkGates& gates, int head,
+                               float carried, GradientSums& parts) {
   const int i = threadIdx.x;
   if (i < kChunkRows) {
     const float keys = gates.kept[i] * GradientSums::total(parts.back, i);
@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(kThreads) delta_gradient_kernel(const __grid_c
   __shared__ ChunkGates gates;
   __shared__ GradientSums parts;
   const int chunk = blockIdx.x / args.heads, head = blockIdx.x % args.heads, keys = args.keys();
-  const DeltaChunkPlace& place = args.places[chunk];
+  const ChunkPlace& place = args.places[chunk];
   const GradientTiles tiles(memory, keys);
   ValueSums<C> sums(keys);
   gates.load(args, place, head);
@@ -383,7 +383,7 @@ __device__ void narrow_key_gradient(const DeltaKernelArgs& args, const DeltaRows
 template <class T>
 __global__ void delta_key_gradient_kernel(const __grid_constant__ DeltaKernelArgs args) {
   const int chunk = blockIdx.x, key_head = blockIdx.y;
-  const DeltaChunkPlace& place = args.places[chunk];
+  const ChunkPlace& place = args.places[chunk];
   const float* const grad_q = args.keys_of(args.w, chunk, key_head * args.group);
   const float* const grad_k = args.keys_of(args.grad_keys, chunk, key_head * args.group);
   for (int row = threadIdx.x / 32; row < place.tokens; row += blockDim.x / 32) {

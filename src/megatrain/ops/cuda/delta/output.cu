@@ -31,8 +31,8 @@ int64_t output_bytes(const DeltaKernelArgs& args) {
 }
 
 template <class T>
-__device__ void load_scores(const DeltaKernelArgs& args, const DeltaChunkPlace& place, int head,
-                            const OutputTiles& tiles, ChunkGates& gates) {
+__device__ void load_scores(const DeltaKernelArgs& args, const ChunkPlace& place, int head, const OutputTiles& tiles,
+                            ChunkGates& gates) {
   gates.load(args, place, head);
   load_keys<T>(tiles.q, args, args.q, place, head, args.key_scale());
   load_keys<T>(tiles.k, args, args.k, place, head, 1.0f);
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_output_kernel(const __grid_
   extern __shared__ __align__(16) float memory[];
   __shared__ ChunkGates gates;
   const int chunk = blockIdx.x / args.heads, head = blockIdx.x % args.heads, warp = threadIdx.x / 32;
-  const DeltaChunkPlace& place = args.places[chunk];
+  const ChunkPlace& place = args.places[chunk];
   const OutputTiles tiles(memory, args);
   load_scores<T>(args, place, head, tiles, gates);
   const int row0 = warp % 4 * 16, column0 = warp / 4 * 16;  // a warp's tile of a slice
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_output_back_kernel(const __
   extern __shared__ __align__(16) float memory[];
   __shared__ ChunkGates gates;
   const int chunk = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
-  const DeltaChunkPlace& place = args.places[chunk];
+  const ChunkPlace& place = args.places[chunk];
   const OutputTiles tiles(memory, args);
   load_scores<T>(args, place, head, tiles, gates);
   float* const grad_d = args.values_of(args.grad_d, chunk, head);

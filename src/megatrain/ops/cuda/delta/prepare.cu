@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_prepare_kernel(const __grid
   __shared__ ChunkGates gates;
   const int chunk = blockIdx.x / args.heads, head = blockIdx.x % args.heads;
   const int keys = args.keys(), values = args.values();
-  const DeltaChunkPlace& place = args.places[chunk];
+  const ChunkPlace& place = args.places[chunk];
   SharedMemory shared(memory);
   const SharedTile k = shared.tile(kChunkRows, keys + 4), v = shared.tile(kChunkRows, values + 8),
                    m = shared.tile(kChunkRows, kPairStride);

@@ -73,7 +73,7 @@ DeltaKernelArgs kernel_args(const Args& args) {
   return made;
 }
 
-void set_segment(DeltaKernelArgs& args, const DeltaSegment& segment) {
+void set_segment(DeltaKernelArgs& args, const ChunkSegment& segment) {
   args.chunks = static_cast<int>(segment.chunks.size());
   std::copy(segment.chunks.begin(), segment.chunks.end(), args.places);
 }
@@ -87,7 +87,7 @@ void launch(const DeltaRuleForward& args, void* scratch, cudaStream_t stream) {
   call.out = delta_rows(args.out);
   SegmentScratch memory(args.shape, scratch);
   memory.place(call, false);
-  for (const DeltaSegment& segment : delta_segments(args.shape, args.documents)) {
+  for (const ChunkSegment& segment : delta_segments(args.shape, args.documents)) {
     set_segment(call, segment);
     call.before = memory.slot(segment.slot_before);
     call.after = memory.slot(segment.slot_after);
@@ -115,8 +115,8 @@ void launch(const DeltaRuleBackward& args, void* scratch, cudaStream_t stream) {
   call.grad_beta = delta_rows(args.grad_beta);
   SegmentScratch memory(args.shape, scratch);
   memory.place(call, true);
-  const std::vector<DeltaSegment> segments = delta_segments(args.shape, args.documents);
-  for (const DeltaSegment& segment : segments) {
+  const std::vector<ChunkSegment> segments = delta_segments(args.shape, args.documents);
+  for (const ChunkSegment& segment : segments) {
     if (segment.slot_after < 0) continue;
     DeltaKernelArgs ahead = call;
     set_segment(ahead, segment);

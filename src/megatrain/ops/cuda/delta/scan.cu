@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const SharedTile &k = walk.more_columns, &w = walk.rows, &state = walk.state, &d = walk.values;
   walk.start(args, args.places[chunk].first ? nullptr : args.before, head, column);
   for (;; ++chunk) {
-    const DeltaChunkPlace& place = args.places[chunk];
+    const ChunkPlace& place = args.places[chunk];
     load_matrix(w, args.keys_of(args.w, chunk, head), kChunkRows, kChunkRows, args.key_dim, 0, keys);
     load_matrix(d, args.values_of(args.d, chunk, head), kChunkRows, kChunkRows, args.value_dim, column, kSlice);
     gates.load(args, place, head);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_scan_back_kernel(const __gr
                    &grad_d = walk.values, &grad_out = walk.more_values;
   walk.start(args, args.places[chunk].last ? nullptr : args.before, head, column);
   for (;; --chunk) {
-    const DeltaChunkPlace& place = args.places[chunk];
+    const ChunkPlace& place = args.places[chunk];
     load_matrix(grad_d, args.values_of(args.grad_d, chunk, head), kChunkRows, kChunkRows, args.value_dim, column,
                 kSlice);
     gates.load(args, place, head);

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "megatrain/device/cuda/numeric.cuh"
-#include "megatrain/ops/cuda/delta/tf32.cuh"
+#include "megatrain/device/cuda/tf32.cuh"
 #include "megatrain/ops/delta_segments.h"
 
 namespace megatrain {
@@ -12,10 +12,6 @@ namespace megatrain {
 inline constexpr int kChunkRows = static_cast<int>(kDeltaChunk);
 inline constexpr int kSlice = 32;  // columns of a state that one block walks with
 inline constexpr int kPairStride = kChunkRows + 4;
-
-// fp32 inputs enter matmuls as two tf32 parts (tf32.cuh).
-template <class T>
-inline constexpr bool kExactOperands = sizeof(T) == 4;
 
 struct DeltaRows {
   void* data;
@@ -30,7 +26,7 @@ inline DeltaRows delta_rows(const View& view) { return {view.data, view.row_stri
 
 // The arguments of a segment's kernels. Scratch is by chunk of the segment, then by value head.
 struct DeltaKernelArgs {
-  DeltaChunkPlace places[kMostSegmentChunks];
+  ChunkPlace places[kMostSegmentChunks];
   int chunks;
   int heads;  // value heads
   int group;  // value heads per key head
@@ -67,28 +63,6 @@ struct DeltaKernelArgs {
   __device__ float key_scale() const { return 1.0f / sqrtf(static_cast<float>(key_dim)); }
 };
 
-// fp32 rows in shared memory.
-struct SharedTile {
-  float* data;
-  int stride;
-
-  __device__ float& operator()(int row, int column) const { return data[row * stride + column]; }
-};
-
-// Hands out a block's shared memory.
-class SharedMemory {
- public:
-  __device__ explicit SharedMemory(float* memory) : next_(memory) {}
-  __device__ SharedTile tile(int rows, int stride) {
-    const SharedTile made{next_, stride};
-    next_ += rows * stride;
-    return made;
-  }
-
- private:
-  float* next_;
-};
-
 // Asynchronous copies of 16 bytes to shared memory; zeros if there is no source.
 __device__ inline void copy_pack(float* to, const float* from, bool exists) {
   const unsigned place = static_cast<unsigned>(__cvta_generic_to_shared(to));
@@ -103,8 +77,8 @@ __device__ inline void await_tiles() {
 
 // Rows of one head, normalised to `scale`. Eight lanes share a row; each scales what it has stored.
 template <class T, int kVec>
-__device__ void load_unit_rows(const SharedTile& tile, const DeltaRows& from, const DeltaChunkPlace& place,
-                               int64_t column, int size, int padded, float scale) {
+__device__ void load_unit_rows(const SharedTile& tile, const DeltaRows& from, const ChunkPlace& place, int64_t column,
+                               int size, int padded, float scale) {
   const int first = threadIdx.x % 8 * kVec;
 #pragma unroll 1
   for (int row = threadIdx.x / 8; row < kChunkRows; row += blockDim.x / 8) {
@@ -133,8 +107,8 @@ __device__ void load_unit_rows(const SharedTile& tile, const DeltaRows& from, co
 
 // Columns [column, column + padded) of rows of tokens; zero from `limit` on. A thread has kAtOnce loads under way.
 template <class T, int kVec, int kAtOnce>
-__device__ void load_token_rows(const SharedTile& tile, const DeltaRows& from, const DeltaChunkPlace& place,
-                                int64_t column, int limit, int padded) {
+__device__ void load_token_rows(const SharedTile& tile, const DeltaRows& from, const ChunkPlace& place, int64_t column,
+                                int limit, int padded) {
   const int packs = padded / kVec, threads = blockDim.x;
   for (int first = threadIdx.x; first < kChunkRows * packs; first += kAtOnce * threads) {
     float x[kAtOnce][kVec];
@@ -158,7 +132,7 @@ __device__ void load_token_rows(const SharedTile& tile, const DeltaRows& from, c
 // The same by packs of 16 bytes, if the tensors allow it.
 template <class T>
 __device__ void load_keys(const SharedTile& tile, const DeltaKernelArgs& args, const DeltaRows& from,
-                          const DeltaChunkPlace& place, int head, float scale) {
+                          const ChunkPlace& place, int head, float scale) {
   const int64_t column = static_cast<int64_t>(head / args.group) * args.key_dim;
   if (args.packed) {
     load_unit_rows<T, kPack<T>>(tile, from, place, column, args.key_dim, args.keys(), scale);
@@ -168,7 +142,7 @@ __device__ void load_keys(const SharedTile& tile, const DeltaKernelArgs& args, c
 }
 template <class T, int kAtOnce = 1>
 __device__ void load_values(const SharedTile& tile, const DeltaKernelArgs& args, const DeltaRows& from,
-                            const DeltaChunkPlace& place, int head, int column, int padded) {
+                            const ChunkPlace& place, int head, int column, int padded) {
   const int64_t first = static_cast<int64_t>(head) * args.value_dim + column;
   if (args.packed) {
     load_token_rows<T, kPack<T>, kAtOnce>(tile, from, place, first, args.value_dim - column, padded);
@@ -209,7 +183,7 @@ struct ChunkGates {
   float beta[kChunkRows];
 
   // By the block's first warp; others see the result after the next barrier.
-  __device__ void load(const DeltaKernelArgs& args, const DeltaChunkPlace& place, int head) {
+  __device__ void load(const DeltaKernelArgs& args, const ChunkPlace& place, int head) {
     if (threadIdx.x >= 32) return;
     const int lane = threadIdx.x;
     double g[2];
