@@ -21,8 +21,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Tokens = std::vector<std::pair<std::string, std::string>>;
 
+// Of a tokenizer that has the tokens with which these templates end a turn.
 ChatTemplate builtin_chat(const std::string& name) {
-  return ChatTemplate(builtin_template(name).value(), name, Tokens{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+  ChatTemplate chat(builtin_template(name).value(), name, Tokens{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+  chat.add_special_tokens({"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|return|>"});
+  return chat;
 }
 
 ChatInputs inputs_of(const Json& shape) {
@@ -57,9 +60,8 @@ TEST(BuiltinTemplates, TrainTheAnswersThatLlamaFactoryTrainsWithTheirEnds) {
   int answers = 0;
   for (const Json& each : goldens["cases"]) {
     if (!each.contains("trained")) continue;
-    ChatTemplate chat = builtin_chat(each["builtin"]);
-    chat.add_special_tokens({"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>"});
-    const RenderedChat rendered = chat.render(inputs_of(goldens["shapes"][each["shape"].get<std::string>()]));
+    const RenderedChat rendered =
+        builtin_chat(each["builtin"]).render(inputs_of(goldens["shapes"][each["shape"].get<std::string>()]));
     std::vector<std::string> trained;
     for (const auto& [begin, end, message] : rendered.trained)
       trained.push_back(without_line_feeds(rendered.text.substr(begin, end - begin)));
@@ -129,7 +131,13 @@ class NamedTemplate : public testing::Test {
     Json vocab = Json::object(), added = Json::array();
     for (int c = 32; c < 127; ++c) vocab[std::string(1, static_cast<char>(c))] = vocab.size();
     for (const std::string& token : specials)
-      added.push_back({{"id", vocab.size() + added.size()}, {"content", token}, {"special", true}});
+      added.push_back({{"id", vocab.size() + added.size()},
+                       {"content", token},
+                       {"single_word", false},
+                       {"lstrip", false},
+                       {"rstrip", false},
+                       {"normalized", false},
+                       {"special", true}});
     const Json tokenizer = {{"added_tokens", added},
                             {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}};
     write("tokenizer.json", tokenizer.dump());
