@@ -221,7 +221,7 @@ AdapterValues read_as(const std::string& version, const std::string& adapter, co
                       model_layouts(read_model_source(config).config, DType::f32, {.adapter = rules}));
 }
 
-// Of a parameter with as many outputs as inputs the halves have the same shapes in both layouts.
+// If a parameter has as many outputs as inputs, the halves have the same shapes in both layouts.
 TEST(LayoutByVersion, HalvesOfExpertsAreExchangedUpTo0190) {
   const auto of = [](const std::string& version) {
     return read_as(version, golden_path(kAdapterGoldens + std::string("glm4_moe_experts_peft_0_18")) + "/adapter",
