@@ -9,6 +9,7 @@
 #include "megatrain/train/adapter_files.h"
 #include "tests/parity/parity.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/said.h"
 
 namespace megatrain::parity {
 
@@ -59,7 +60,32 @@ TEST_P(AdapterGolden, SettingsReadFromPeftAreThoseOfTheRun) {
   EXPECT_EQ(adapters_of(given), adapters_of(ours));
 }
 
-// An adapter that is not trained comes out with the values that went in, under PEFT's names.
+// The halves of experts' adapters in today's layout, of those of a file in which they are exchanged: the values of an
+// outer axis of experts, one of ranks and one of inputs or outputs, with the axes in reverse.
+Tensors in_layout_of_today(const Tensors& file, size_t experts, size_t rank) {
+  Tensors today;
+  for (const auto& [name, values] : file) {
+    const size_t half = name.rfind(".lora_");
+    if (name.find(".experts.") == std::string::npos) {
+      today[name] = values;
+      continue;
+    }
+    const bool first = name[half + 6] == 'A';
+    std::string other = name;
+    other[half + 6] = first ? 'B' : 'A';
+    const size_t width = values.size() / experts / rank, outer = first ? experts : width,
+                 inner = first ? width : experts;
+    std::vector<float>& to = today[other];
+    for (size_t i = 0; i < inner; ++i) {
+      for (size_t r = 0; r < rank; ++r) {
+        for (size_t o = 0; o < outer; ++o) to.push_back(values[(o * rank + r) * inner + i]);
+      }
+    }
+  }
+  return today;
+}
+
+// An adapter that is not trained comes out with the values that went in, under PEFT's names and in the layout of today.
 TEST_P(AdapterGolden, AnUntrainedAdapterComesOutAsItWentIn) {
   Session session(config());
   session.trainer();
@@ -68,9 +94,14 @@ TEST_P(AdapterGolden, AnUntrainedAdapterComesOutAsItWentIn) {
   const std::string directory = out / "adapter";
   const StateHash hash = session.export_model(directory, types);
   EXPECT_EQ(hash_directory(directory).weights, hash.weights);
-  EXPECT_EQ(read_tensors(directory + "/adapter_model.safetensors"),
-            read_tensors(adapter() + "/adapter_model.safetensors"));
   const AdapterFile before = read_adapter_file(adapter()), after = read_adapter_file(directory);
+  Tensors given = read_tensors(adapter() + "/adapter_model.safetensors");
+  const nlohmann::json golden = read_json_file(golden_path(name()) + "/expected.json");
+  if (golden.value("exchanged_halves", false)) {
+    const int64_t experts = read_model_source(config()).config.experts.count;
+    given = in_layout_of_today(given, static_cast<size_t>(experts), static_cast<size_t>(before.settings.rank));
+  }
+  EXPECT_EQ(read_tensors(directory + "/adapter_model.safetensors"), given);
   EXPECT_EQ(after.settings.rank, before.settings.rank);
   EXPECT_EQ(after.settings.alpha, before.settings.alpha);
   EXPECT_EQ(after.settings.rank_pattern, before.settings.rank_pattern);
@@ -174,18 +205,64 @@ TEST_P(AdapterGolden, MergedWeightsAreThoseOfPeftAndTheOthersTheBases) {
   }
 }
 
-// PEFT 0.18 stores the halves of experts' adapters in another layout. The values are the same.
-TEST(OldAdapterGolden, ExpertsOfPeft018AreReadByTheirShapesOrByItsVersion) {
-  for (const char* name : {"qwen3_moe_experts", "gpt_oss_experts"}) {
-    const std::string golden = golden_path(kAdapterGoldens + std::string(name)), old = golden + "/adapter_peft_0.18";
-    const AdapterRules rules = adapter_rules(read_adapter_file(golden + "/adapter").settings, true);
-    EXPECT_EQ(adapter_rules(read_adapter_file(old).settings, true).target_parameters, rules.target_parameters);
-    TrainConfig config;
-    config.model.path = golden_path(std::string(name).substr(0, std::string(name).rfind('_'))) + "/model";
-    const std::vector<LayerLayout> layouts =
-        model_layouts(read_model_source(config).config, DType::f32, {.adapter = rules});
-    EXPECT_EQ(read_adapter(old, rules, layouts), read_adapter(golden + "/adapter", rules, layouts)) << name;
+// The values that an adapter's directory has on this model if it says that this version of PEFT made it; empty: none.
+AdapterValues read_as(const std::string& version, const std::string& adapter, const std::string& model) {
+  TemporaryDirectory copy;
+  const std::string directory = copy / "adapter";
+  std::filesystem::copy(adapter, directory);
+  nlohmann::json fields = read_json_file(directory + "/adapter_config.json");
+  fields.erase("peft_version");
+  if (!version.empty()) fields["peft_version"] = version;
+  write_text_file(directory + "/adapter_config.json", fields.dump());
+  const AdapterRules rules = adapter_rules(read_adapter_file(directory).settings, true);
+  TrainConfig config;
+  config.model.path = golden_path(model) + "/model";
+  return read_adapter(directory, rules,
+                      model_layouts(read_model_source(config).config, DType::f32, {.adapter = rules}));
+}
+
+// If a parameter has as many outputs as inputs, the halves have the same shapes in both layouts.
+TEST(LayoutByVersion, HalvesOfExpertsAreExchangedUpTo0190) {
+  const auto of = [](const std::string& version) {
+    return read_as(version, golden_path(kAdapterGoldens + std::string("glm4_moe_experts_peft_0_18")) + "/adapter",
+                   "glm4_moe_whole");
+  };
+  const AdapterValues old = of("0.18.1"), today = of("0.21.2");
+  EXPECT_NE(old, today);
+  for (const char* version : {"0.17.0", "0.18.0", "0.19.0", "0.19.0.dev0"}) EXPECT_EQ(of(version), old) << version;
+  for (const char* version : {"0.19.1", "0.20.0", "0.21.3.dev0", "1.0.0"}) EXPECT_EQ(of(version), today) << version;
+  AdapterValues unnamed;
+  const std::string said = logged_by([&] { unnamed = of(""); });
+  EXPECT_EQ(unnamed, today);
+  EXPECT_NE(said.find("fits in two ways"), std::string::npos) << said;
+}
+
+TEST(LayoutByVersion, HalvesOfTransposedParametersAreExchangedIn0190Alone) {
+  constexpr int kExperts = 4, kRank = 2, kWidth = 32;
+  TemporaryDirectory made;
+  std::string numbers;
+  nlohmann::ordered_json header;
+  for (const char* layer : {"0", "1"}) {
+    for (const char* half : {"A", "B"}) {
+      const size_t begin = numbers.size();
+      for (int i = 0; i < kExperts * kRank * kWidth; ++i) {
+        const float value = static_cast<float>(begin) + static_cast<float>(i);
+        numbers.append(reinterpret_cast<const char*>(&value), sizeof value);
+      }
+      const std::vector<int> shape =
+          *half == 'A' ? std::vector{kExperts * kRank, kWidth} : std::vector{kWidth, kExperts * kRank};
+      header[fmt::format("base_model.model.model.layers.{}.mlp.experts.lora_{}.weight", layer, half)] = {
+          {"dtype", "F32"}, {"shape", shape}, {"data_offsets", {begin, numbers.size()}}};
+    }
   }
+  write_bytes(made / "adapter_model.safetensors", safetensors_bytes(header.dump(), numbers));
+  write_text_file(made / "adapter_config.json",
+                  R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": null,
+                      "target_parameters": ["mlp.experts.down_proj"]})");
+  const auto of = [&](const std::string& version) { return read_as(version, made.path(), "gpt_oss_mxfp4"); };
+  const AdapterValues old = of("0.19.0"), today = of("0.21.2");
+  EXPECT_NE(old, today);
+  for (const char* version : {"0.18.1", "0.19.1", "0.20.0"}) EXPECT_EQ(of(version), today) << version;
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, AdapterGolden, ::testing::ValuesIn(adapter_golden_names()),

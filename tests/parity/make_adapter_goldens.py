@@ -4,6 +4,11 @@
     make_adapter_goldens.py [--out DIR] [--only NAME ...]   write DIR/NAME/... (default: adapter_goldens/ beside this)
     make_adapter_goldens.py --check [--out DIR]             make them again elsewhere and compare with DIR
 
+PEFT has changed what the halves of experts' adapters are. Cases with a `peft` are made only with that release, all
+others only with 0.20 or later; what the installed one cannot make is left out, or refused if --only names it:
+
+    pip install --no-deps --target DIR peft==0.18.1; PYTHONPATH=DIR make_adapter_goldens.py      (0.19.0, 0.19.1)
+
 Models, data, training and limits are those of make_goldens.py; PEFT adds the adapters and says what is trained.
 README.md in this folder describes the files.
 """
@@ -33,6 +38,8 @@ SEQUENCES = 2  # whose logits are stored
 PREFIX = "base_model.model."  # of the names in PEFT's files
 NAME = "default"  # of the adapter in PEFT's modules
 ROWS = "token_adapter.trainable_tokens_delta"
+OLD = ("0.18", "0.19.0", "0.19.1")  # releases of PEFT that cases ask for
+INSTALLED = next((old for old in OLD if (peft.__version__ + ".").startswith(old + ".")), "")  # "": a newer one
 
 
 @dataclass
@@ -46,6 +53,14 @@ class AdapterCase:
     clip: float
     lr: float = 3e-3
     merged: list = field(default_factory=list)  # adapted modules whose merged weights are stored
+    peft: str = ""                              # of OLD, if made with such a release
+
+    @property
+    def exchanged(self):
+        """Whether the first half of an expert's adapter is for the outputs and the second for the inputs. Up to 0.18
+        the first is for the second axis of the parameter; 0.19.0 takes the third if the parameter is transposed."""
+        transposed = self.base_case.family == "gpt_oss"
+        return self.peft == "0.19.0" or (self.peft == "0.18" and not transposed)
 
     @property
     def keys(self):
@@ -146,9 +161,22 @@ CASES = [
                 clip=0.315, merged=["layers.0.mlp.experts.gate_up_proj", "layers.1.mlp.experts.down_proj",
                                   "layers.0.self_attn.k_proj"]),
     AdapterCase("qwen3_moe_experts", "Qwen3-MoE: attention and experts, which files hold one by one", "qwen3_moe",
-                {"rank": 4, "alpha": 8, "targets": ATTENTION, "target_parameters": [GATE_UP, DOWN]},
-                clip=0.351, merged=["layers.0.mlp.experts.gate_up_proj", "layers.1.mlp.experts.down_proj",
+                {"rank": 2, "alpha": 4, "targets": ATTENTION, "target_parameters": [GATE_UP, DOWN]},
+                clip=0.2342, merged=["layers.0.mlp.experts.gate_up_proj", "layers.1.mlp.experts.down_proj",
                                   "layers.0.self_attn.k_proj"]),
+    AdapterCase("qwen3_moe_experts_peft_0_18", "PEFT 0.18, whose halves for experts are exchanged, as their shapes say",
+                "qwen3_moe", {"rank": 2, "alpha": 4, "targets": ["q_proj"], "target_parameters": [GATE_UP, DOWN]},
+                clip=0.157, merged=["layers.1.mlp.experts.down_proj", "layers.0.self_attn.q_proj"], peft="0.18"),
+    AdapterCase("gpt_oss_experts_peft_0_18", "PEFT 0.18, whose halves for transposed parameters are those of today",
+                "gpt_oss", {"rank": 2, "alpha": 4, "targets": ["q_proj"], "target_parameters": [GATE_UP, DOWN]},
+                clip=0.169, merged=["layers.1.mlp.experts.down_proj", "layers.0.self_attn.q_proj"], peft="0.18"),
+    AdapterCase("gpt_oss_experts_peft_0_19_0", "PEFT 0.19.0, whose halves for transposed parameters are exchanged",
+                "gpt_oss", {"rank": 2, "alpha": 4, "targets": ["q_proj"], "target_parameters": [GATE_UP, DOWN]},
+                clip=0.154, merged=["layers.0.mlp.experts.down_proj", "layers.0.self_attn.q_proj"], peft="0.19.0"),
+    *(AdapterCase("glm4_moe_experts_peft_" + release.replace(".", "_"),
+                  f"PEFT {release}, a parameter of as many outputs as inputs: its version tells the layout",
+                  "glm4_moe_whole", {"rank": 2, "alpha": 4, "targets": ["q_proj"], "target_parameters": [GATE_UP]},
+                  clip=0.105, merged=["layers.1.mlp.experts.gate_up_proj"], peft=release) for release in ("0.18", "0.19.1")),
     AdapterCase("mixtral_down", "Mixtral: one parameter of the experts and no module", "mixtral",
                 {"rank": 2, "alpha": 4, "targets": None, "target_parameters": [DOWN]},
                 clip=0.1375, merged=["layers.0.mlp.experts.down_proj"]),
@@ -288,12 +316,15 @@ def write_adapter(case, directory):
         if name.endswith(ROWS):
             noise = rng.standard_normal(tuple(parameter.shape)) * parameter.std().item()
             parameter.data.add_(torch.from_numpy(noise).to(FLOAT32))
+        if case.exchanged and ".experts.lora_A" in name:  # for the outputs; as the B halves below
+            parameter.data[:, :base_goldens.experts_of(model.config)] *= 0.02
         if not name.endswith("lora_B.weight"):
             continue
         assert not parameter.any(), name
         module = model.get_submodule(PREFIX + name.removesuffix(".lora_B.weight"))
         values = STRENGTH / module.scaling[NAME] * rng.standard_normal(tuple(parameter.shape))
-        if case.base_case.family in base_goldens.EXPERT_FAMILIES and (".o_proj." in name or ".experts.lora_B" in name):
+        of_hidden = ".o_proj." in name or (".experts.lora_B" in name and not case.exchanged)
+        if case.base_case.family in base_goldens.EXPERT_FAMILIES and of_hidden:
             # as make_goldens.py: layers hardly reorder the experts
             values[:base_goldens.experts_of(model.config)] *= 0.02
         parameter.data.copy_(torch.from_numpy(values))
@@ -362,6 +393,14 @@ def merged_names(case, modules):
     return [end if end == "lm_head" else model + end for end in case.merged]
 
 
+def exchanged_half(tensor, half, experts):
+    """The other half's tensor by today's layout, whose halves are (experts * r, in) and (out, r * experts)."""
+    rows, cols = tensor.shape
+    if half == "lora_A":
+        return tensor.reshape(experts, -1, cols).permute(2, 1, 0).reshape(cols, -1)
+    return tensor.reshape(rows, -1, experts).permute(2, 1, 0).reshape(-1, rows)
+
+
 def by_expert(case, tensors):
     """megatrain's names: the halves of a parameter's adapter expert by expert, gate rows before up rows."""
     parameters = [name.rsplit(".", 1)[-1] for name in case.keys["target_parameters"]]
@@ -374,6 +413,9 @@ def by_expert(case, tensors):
             split[name.replace(".base_layer.bias", ".bias")] = tensor
             continue
         prefix, half = name.removesuffix(".weight").rsplit(".", 1)
+        if case.exchanged:
+            tensor = exchanged_half(tensor, half, experts)
+            half = "lora_B" if half == "lora_A" else "lora_A"
         inner = prefix.endswith(".base_layer")
         parameter = parameters[0] if len(parameters) == 1 else "gate_up_proj" if inner else "down_proj"
         prefix = prefix.removesuffix(".base_layer")
@@ -449,7 +491,8 @@ def make(case, out):
     base, data = case.base_case, base_goldens.data_of(case.base_case)
     if base.fp8:
         base_goldens.write_plain_of_fp8(case.model)
-    check_all_linear(case)
+    if not case.peft:
+        check_all_linear(case)
     write_adapter(case, directory / "adapter")
 
     exact = train(case, data, directory, FLOAT64, base.steps)
@@ -479,6 +522,7 @@ def make(case, out):
         "data": {key: value if key == "dtype" else place + value for key, value in files.items()},
         **base_goldens.setup_of(base),
         "adapter": {"rank": case.adapter["rank"], "alpha": case.adapter["alpha"], **case.keys},
+        **({"exchanged_halves": True} if case.exchanged else {}),
         **{key: exact[key] for key in ("losses", "grad_norms", "clip_factors", "trained_tokens")},
         "made_with": {"torch": torch.__version__, "transformers": transformers.__version__, "peft": peft.__version__},
     }
@@ -488,4 +532,10 @@ def make(case, out):
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore", category=FutureWarning)
+    for case in CASES:
+        if case.name in sys.argv and case.peft != INSTALLED:
+            sys.exit(f"{case.name} is made with peft {case.peft or '0.20 or later'}, not with {peft.__version__}")
+    CASES = [case for case in CASES if case.peft == INSTALLED]
+    if INSTALLED.startswith("0.19"):  # what it renames for transformers 5 needs an early one, and is not in these files
+        peft.utils.save_and_load.is_transformers_ge_v5 = False
     sys.exit(base_goldens.main(__doc__, "adapter_goldens", CASES, make, SIZE_LIMIT))

@@ -268,13 +268,19 @@ void CachedForward::copy_adapters(Device& device) {
   int64_t first = 0;  // of a choice in adapters_
   for (size_t i = 0; i < variants_.size(); ++i) {
     Variant& variant = variants_[i];
-    auto record = options_.choices[i].records->begin();
-    for (int64_t& at : variant.adapter_at) {
+    const std::vector<LayerLayout> layouts = variant.model.layouts();
+    const std::vector<LayerRecord>& records = *options_.choices[i].records;
+    for (size_t p = 0; p < variant.phases.size(); ++p) {
+      int64_t& at = variant.adapter_at[p];
       if (at < 0) continue;
       at += first;
-      ensure(record != options_.choices[i].records->end(), "a choice has the adapters of every layer");
+      // by name: phases do not take their records in order (the inputs of Gemma 4's layers)
+      const LayerLayout& layout = layouts[static_cast<size_t>(variant.phases[p].whole.back())];
+      const auto record = std::ranges::find_if(records, [&](const LayerRecord& r) {
+        return r.layout().tensors.front().name == layout.tensors.front().name;
+      });
+      ensure(record != records.end(), "a choice has the adapters of every layer");
       device.copy_now(adapters_.data() + at, record->weights(), static_cast<size_t>(record->weight_bytes()));
-      ++record;
     }
     first += variant.bytes;
   }

@@ -157,8 +157,8 @@ TextNames names_in(const ModelFiles& files) {
 // A PEFT directory's file with the tensors that it must hold, and no others.
 //
 // PEFT has changed what the halves of experts' adapters are. Up to 0.18 the first half is for a parameter's second axis
-// and the second half for its third. In 0.19 it is the other way round if the parameter is transposed. From 0.20 on the
-// first half is always for the inputs, as in a module's adapter.
+// and the second half for its third. In 0.19.0 it is the other way round if the parameter is transposed. From 0.19.1 on
+// the first half is always for the inputs, as in a module's adapter.
 class AdapterWeights {
  public:
   AdapterWeights(const std::string& directory, const std::vector<const TensorSpec*>& tensors,
@@ -238,13 +238,13 @@ class AdapterWeights {
     const json version = fields.value("peft_version", json());
     if (version.is_string()) {
       const std::string text = version;
-      if (text.starts_with("0.18.")) return !either->stored.transposed;
-      if (text.starts_with("0.19.")) return true;
+      if (text.starts_with("0.17.") || text.starts_with("0.18.")) return !either->stored.transposed;
+      if (text == "0.19.0" || text.starts_with("0.19.0.")) return true;
       if (!text.empty() && text.front() >= '0' && text.front() <= '9') return false;
     }
     log_warn(fmt::format(
         "{}: {} fits in two ways: its first half is for the inputs, or for the outputs as PEFT had it up to "
-        "0.19. The first is taken; \"peft_version\": \"0.18.0\" in {} says otherwise",
+        "0.19.0. The first is taken; \"peft_version\": \"0.18.0\" in {} says otherwise",
         files_.path(), file_name(*either), config));
     return false;
   }
