@@ -13,7 +13,7 @@
 
 #include "megatrain/io/json.h"
 #include "megatrain/model/layers/model_config.h"
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/model/layers/layer.h"
 
 namespace megatrain {

@@ -12,7 +12,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/hub/text_names.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/model/family.h"
 #include "megatrain/model/known_fields.h"
 

@@ -1,4 +1,4 @@
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/rope_config.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,6 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/model/layers/rope_table.h"
-#include "megatrain/model/known_fields.h"
 
 namespace megatrain {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "megatrain/io/json.h"
 #include "megatrain/model/layers/model_config.h"
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 
 namespace megatrain {
 

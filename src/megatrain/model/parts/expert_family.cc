@@ -1,4 +1,4 @@
-#include "megatrain/model/expert_family.h"
+#include "megatrain/model/parts/expert_family.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/model/layers/channels/experts.h"
 #include "megatrain/model/layers/channels/mlp.h"
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/tensor/block_operand.h"
 

@@ -9,7 +9,7 @@
 
 #include "megatrain/model/layers/block.h"
 #include "megatrain/model/layers/model_config.h"
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/model/layers/layer.h"
 
 namespace megatrain {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "megatrain/io/json.h"
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/model/layers/model_config.h"
 
 namespace megatrain {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "megatrain/io/json.h"
 
@@ -34,5 +35,10 @@ class ConfigReader {
   const nlohmann::json& object_;
   std::string where_;
 };
+
+[[noreturn]] void refuse_unknown_field(const ConfigReader& object, const std::string& key);
+
+// Refuses fields of a nested object that are not in `known`. An unknown field that is null enables nothing.
+void check_fields_of(const ConfigReader& object, const std::vector<std::string>& known);
 
 }  // namespace megatrain

@@ -1,5 +1,6 @@
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -69,6 +70,19 @@ std::string ConfigReader::string(const char* key, const std::string& absent) con
   const nlohmann::json& value = at(key);
   if (!value.is_string()) fail_input(fmt::format("{}: '{}' is {}; it must be a string", where_, key, value.dump()));
   return value.get<std::string>();
+}
+
+void refuse_unknown_field(const ConfigReader& object, const std::string& key) {
+  fail_input(
+      fmt::format("{}: field '{}' is {}: megatrain does not know this field, and ignoring it could change the model; "
+                  "if it does not change the model's maths, remove it from the file",
+                  object.where(), key, object.at(key.c_str()).dump().substr(0, 80)));
+}
+
+void check_fields_of(const ConfigReader& object, const std::vector<std::string>& known) {
+  for (const auto& [key, value] : object.object().items()) {
+    if (!value.is_null() && std::ranges::count(known, key) == 0) refuse_unknown_field(object, key);
+  }
 }
 
 }  // namespace megatrain

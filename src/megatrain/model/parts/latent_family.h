@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "megatrain/model/layers/model_config.h"
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 
 namespace megatrain {
 

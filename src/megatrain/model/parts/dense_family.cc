@@ -1,4 +1,4 @@
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 
 #include <map>
 #include <optional>

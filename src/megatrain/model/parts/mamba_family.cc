@@ -1,4 +1,4 @@
-#include "megatrain/model/mamba_family.h"
+#include "megatrain/model/parts/mamba_family.h"
 
 #include <fmt/format.h>
 

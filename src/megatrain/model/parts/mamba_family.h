@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/model/layers/model_config.h"
 
 namespace megatrain {

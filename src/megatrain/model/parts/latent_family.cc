@@ -1,4 +1,4 @@
-#include "megatrain/model/latent_family.h"
+#include "megatrain/model/parts/latent_family.h"
 
 #include <cmath>
 #include <utility>
@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/dense_family.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/dense_family.h"
+#include "megatrain/model/parts/rope_config.h"
 
 namespace megatrain {
 

@@ -1,10 +1,10 @@
-#include "megatrain/model/delta_family.h"
+#include "megatrain/model/parts/delta_family.h"
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/dense_family.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/dense_family.h"
+#include "megatrain/model/parts/rope_config.h"
 
 namespace megatrain {
 
