@@ -1,5 +1,6 @@
 #include "megatrain/model/parts/dense_family.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -10,6 +11,7 @@
 #include "megatrain/model/layers/channels/mlp.h"
 #include "megatrain/model/layers/mixers/attention.h"
 #include "megatrain/model/layers/mixers/delta_net.h"
+#include "megatrain/model/layers/mixers/gated_conv.h"
 #include "megatrain/model/layers/mixers/latent_attention.h"
 #include "megatrain/model/layers/mixers/mamba2.h"
 #include "megatrain/model/trained/adapter.h"
@@ -258,9 +260,20 @@ void add_mamba2(const ModelConfig& c, TensorList& list) {
   vector(At::dt_bias, TensorRole::bias, "mamba.dt_bias", m.heads, VectorInit::ones);
   vector(At::a_log, TensorRole::vector, "mamba.A_log", m.heads, VectorInit::log_of_place);
   vector(At::skip, TensorRole::vector, "mamba.D", m.heads, VectorInit::ones);
-  vector(At::norm, TensorRole::vector, "mamba.norm.weight", width, VectorInit::ones);
+  if (m.normed) vector(At::norm, TensorRole::vector, "mamba.norm.weight", width, VectorInit::ones);
   list.weight(At::out, "mamba.out_proj", c.hidden, width);
   if (m.bias) list.row(At::out_bias, TensorRole::bias, "mamba.out_proj.bias", c.hidden);
+}
+
+void add_gated_conv(const ModelConfig& c, TensorList& list) {
+  using At = GatedConvOperand;
+  list.weight(At::in, "conv.in_proj", 3 * c.hidden, c.hidden);
+  if (c.gated_conv.bias) list.row(At::in_bias, TensorRole::bias, "conv.in_proj.bias", 3 * c.hidden);
+  list.weight(At::conv, "conv.conv", c.hidden, c.gated_conv.taps);
+  list.tensors.back().role = TensorRole::filter;
+  if (c.gated_conv.bias) list.row(At::conv_bias, TensorRole::bias, "conv.conv.bias", c.hidden);
+  list.weight(At::out, "conv.out_proj", c.hidden, c.hidden);
+  if (c.gated_conv.bias) list.row(At::out_bias, TensorRole::bias, "conv.out_proj.bias", c.hidden);
 }
 
 void add_latent_attention(const ModelConfig& c, TensorList& list) {
@@ -284,28 +297,8 @@ void add_latent_attention(const ModelConfig& c, TensorList& list) {
   if (c.o_bias) list.row(BlockOperand::o_bias, TensorRole::bias, "self_attn.o_proj.bias", c.hidden);
 }
 
-}  // namespace
-
-std::vector<TensorSpec> attention_tensors(const ModelConfig& c, int64_t layer) {
-  std::vector<TensorSpec> tensors;
-  TensorList list = list_of(layer, tensors);
+void add_attention(const ModelConfig& c, TensorList& list) {
   using At = BlockOperand;
-  list.row(At::input_norm, TensorRole::norm, "input_layernorm.weight", c.hidden);
-  if (c.delta_net.in_layer(layer)) {
-    add_delta_net(c, list);
-    list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
-    return tensors;
-  }
-  if (c.mamba2.in_layer(layer)) {
-    add_mamba2(c, list);
-    list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
-    return tensors;
-  }
-  if (c.latent.kv_rank > 0) {
-    add_latent_attention(c, list);
-    list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
-    return tensors;
-  }
   if (c.attention_gate)
     list.weight(At::gated_q, "self_attn.q_proj", 2 * c.q_dim(), c.hidden);
   else
@@ -318,12 +311,24 @@ std::vector<TensorSpec> attention_tensors(const ModelConfig& c, int64_t layer) {
     list.row(At::qkv_bias, TensorRole::bias, "self_attn.v_proj.bias", c.kv_dim());
   }
   if (c.qk_norm) {
-    list.row(At::q_norm, TensorRole::norm, "self_attn.q_norm.weight", c.head_dim);
-    list.row(At::k_norm, TensorRole::norm, "self_attn.k_norm.weight", c.head_dim);
+    list.row(At::q_norm, TensorRole::norm, "self_attn.q_norm.weight", c.qk_norm_spans ? c.q_dim() : c.head_dim);
+    list.row(At::k_norm, TensorRole::norm, "self_attn.k_norm.weight", c.qk_norm_spans ? c.kv_dim() : c.head_dim);
   }
   list.weight(At::o, "self_attn.o_proj", c.hidden, c.q_dim());
   if (c.o_bias) list.row(At::o_bias, TensorRole::bias, "self_attn.o_proj.bias", c.hidden);
-  list.row(At::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
+}
+
+}  // namespace
+
+std::vector<TensorSpec> attention_tensors(const ModelConfig& c, int64_t layer) {
+  std::vector<TensorSpec> tensors;
+  TensorList list = list_of(layer, tensors);
+  if (c.mixes(layer)) list.row(BlockOperand::input_norm, TensorRole::norm, "input_layernorm.weight", c.hidden);
+  if (c.delta_net.in_layer(layer)) add_delta_net(c, list);
+  if (c.mamba2.in_layer(layer)) add_mamba2(c, list);
+  if (c.gated_conv.in_layer(layer)) add_gated_conv(c, list);
+  if (c.attends(layer)) c.latent.kv_rank > 0 ? add_latent_attention(c, list) : add_attention(c, list);
+  list.row(BlockOperand::post_norm, TensorRole::norm, "post_attention_layernorm.weight", c.hidden);
   return tensors;
 }
 
@@ -331,10 +336,11 @@ std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& c, int64_t
   std::vector<TensorSpec> tensors = attention_tensors(c, layer);
   TensorList list = list_of(layer, tensors);
   using At = BlockOperand;
-  list.weight(At::gate_up, "mlp.gate_proj", c.ff, c.hidden);
+  const bool gate = has_gate(c.activation);
+  if (gate) list.weight(At::gate_up, "mlp.gate_proj", c.ff, c.hidden);
   list.weight(At::gate_up, "mlp.up_proj", c.ff, c.hidden);
   if (c.mlp_bias) {
-    list.row(At::gate_up_bias, TensorRole::bias, "mlp.gate_proj.bias", c.ff);
+    if (gate) list.row(At::gate_up_bias, TensorRole::bias, "mlp.gate_proj.bias", c.ff);
     list.row(At::gate_up_bias, TensorRole::bias, "mlp.up_proj.bias", c.ff);
   }
   list.weight(At::down, "mlp.down_proj", c.hidden, c.ff);
@@ -348,17 +354,24 @@ Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, i
   if (config.delta_net.in_layer(layer))
     mixers.push_back(
         std::make_unique<DeltaNet>(config.delta_net, static_cast<float>(config.norm_eps), shape.dtype, from));
-  else if (config.mamba2.in_layer(layer))
+  if (config.mamba2.in_layer(layer))
     mixers.push_back(std::make_unique<Mamba2>(Mamba2::Sizes{.config = config.mamba2,
                                                             .norm_eps = static_cast<float>(config.norm_eps),
-                                                            .out_scale = config.branch_scale,
+                                                            .out_scale = config.branch_scale * config.scales.mamba_out,
                                                             .dtype = shape.dtype},
                                               from));
-  else if (config.latent.kv_rank > 0)
+  if (config.gated_conv.in_layer(layer))
+    mixers.push_back(std::make_unique<GatedConv>(config.gated_conv, shape.dtype, from));
+  if (config.attends(layer) && config.latent.kv_rank > 0)
     mixers.push_back(std::make_unique<LatentAttention>(latent_sizes(config, shape), from));
-  else
+  else if (config.attends(layer))
     mixers.push_back(std::make_unique<Attention>(attention_sizes(config, shape, layer), from));
   return mixers;
+}
+
+std::unique_ptr<const Channel> mlp_of(const ModelConfig& config, const ModelShape& shape, const LinearTensors& from) {
+  return std::make_unique<Mlp>(config.activation, shape.dtype, from, config.branch_scale * config.scales.mlp_out,
+                               config.scales.mlp_in);
 }
 
 std::vector<std::unique_ptr<const Phase>> one_block(const ModelConfig& config, const ModelShape& shape,
@@ -373,8 +386,17 @@ std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config
                                                        int64_t layer, std::span<const LayerLayout> records) {
   const LinearTensors from(records.front(), adapters_among(records));
   Block::Channels channels;
-  channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, from, config.branch_scale));
+  channels.push_back(mlp_of(config, shape, from));
   return one_block(config, shape, from, attention_of(config, shape, layer, from), std::move(channels));
+}
+
+void rename_modules(int64_t layer, std::span<const Renamed> names, std::vector<TensorSpec>& tensors) {
+  const std::string prefix = fmt::format("model.layers.{}.", layer);
+  for (TensorSpec& tensor : tensors) {
+    const std::string_view rest = std::string_view(tensor.name).substr(prefix.size());
+    const auto found = std::ranges::find_if(names, [&](const Renamed& name) { return rest.starts_with(name.from); });
+    if (found != names.end()) tensor.name = fmt::format("{}{}{}", prefix, found->to, rest.substr(found->from.size()));
+  }
 }
 
 bool windows_repeat(const ModelConfig& c, int64_t period) {

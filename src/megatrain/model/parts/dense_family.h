@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatrain/model/layers/block.h"
@@ -47,18 +48,28 @@ std::optional<std::vector<bool>> read_layer_types(const ConfigReader& reader, in
 // A block's tensors up to the norm before its MLP: its norms and its mixer.
 std::vector<TensorSpec> attention_tensors(const ModelConfig& config, int64_t layer);
 
-// attention_of() makes the only mixer of a block: attention of either kind, or the delta net or Mamba that replaces it.
-// one_block() makes the phases of a layer that is one block, given the layer's first record.
+// attention_of() makes the mixers of a block: attention of either kind, what replaces it, or Mamba and attention side
+// by side. A layer may have none. one_block() makes the phases of a layer that is one block, given the layer's first
+// record.
 Block::Mixers attention_of(const ModelConfig& config, const ModelShape& shape, int64_t layer,
                            const LinearTensors& from);
 std::vector<std::unique_ptr<const Phase>> one_block(const ModelConfig& config, const ModelShape& shape,
                                                     const LinearTensors& from, Block::Mixers mixers,
                                                     Block::Channels channels);
 
+// The MLP of a block.
+std::unique_ptr<const Channel> mlp_of(const ModelConfig& config, const ModelShape& shape, const LinearTensors& from);
+
 // A dense block's tensors, which are in one record, and its phase.
 std::vector<std::vector<TensorSpec>> dense_tensors(const ModelConfig& config, int64_t layer);
 std::vector<std::unique_ptr<const Phase>> dense_phases(const ModelConfig& config, const ModelShape& shape,
                                                        int64_t layer, std::span<const LayerLayout> records);
+
+// Gives modules of a layer other names: those that begin with `from`, behind "model.layers.N.", begin with `to`.
+struct Renamed {
+  std::string_view from, to;
+};
+void rename_modules(int64_t layer, std::span<const Renamed> names, std::vector<TensorSpec>& tensors);
 
 // For Family::llama_cpp. windows_repeat() is true if in every period of layers all but the last have a window.
 // heads_that_do_not_fill(), for LlamaCpp::unlike, describes heads whose total width is not that of the residual stream.

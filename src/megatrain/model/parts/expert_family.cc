@@ -6,7 +6,6 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/model/layers/channels/experts.h"
-#include "megatrain/model/layers/channels/mlp.h"
 #include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/tensor/block_operand.h"
@@ -82,8 +81,12 @@ std::vector<TensorSpec> tensors_of_expert(const ModelConfig& c, const std::strin
   const bool of_layer = names.stored_down[0] != 0;
   const Stored gate = of_layer ? of_all(names.stored_gate_up, 2 * ff, 0) : stored(".gate_up_proj", 2 * ff, 0, 2, true);
   const Stored up = of_layer ? of_all(names.stored_gate_up, 2 * ff, ff) : stored(".gate_up_proj", 2 * ff, 1, 2, true);
-  weight(At::expert_gate_up, names.gate, ff, c.hidden, gate, parameter(".gate_up_proj", 2 * ff, 0, gate));
-  weight(At::expert_gate_up, names.up, ff, c.hidden, up, parameter(".gate_up_proj", 2 * ff, ff, up));
+  if (names.gate[0] != 0) {
+    weight(At::expert_gate_up, names.gate, ff, c.hidden, gate, parameter(".gate_up_proj", 2 * ff, 0, gate));
+    weight(At::expert_gate_up, names.up, ff, c.hidden, up, parameter(".gate_up_proj", 2 * ff, ff, up));
+  } else {
+    weight(At::expert_gate_up, names.up, ff, c.hidden, {}, parameter(".up_proj", ff, 0, {}));
+  }
   bias(At::expert_gate_up_bias, names.gate, ff, stored(".gate_up_proj_bias", 2 * ff, 0, 2, false));
   bias(At::expert_gate_up_bias, names.up, ff, stored(".gate_up_proj_bias", 2 * ff, 1, 2, false));
   const Stored down = of_layer ? of_all(names.stored_down, c.hidden, 0) : stored(".down_proj", c.hidden, 0, 1, true);
@@ -106,7 +109,7 @@ void add_shared_expert(const ModelConfig& c, const std::string& prefix, const Ex
     weight(At::down, names.shared_down, c.hidden, ff);
     return;
   }
-  weight(At::gate_up, shared + "." + names.gate, ff, c.hidden);
+  if (names.gate[0] != 0) weight(At::gate_up, shared + "." + names.gate, ff, c.hidden);
   weight(At::gate_up, shared + "." + names.up, ff, c.hidden);
   weight(At::down, shared + "." + names.down, c.hidden, ff);
   if (c.experts.shared_gate) weight(At::row_gate, names.shared_gate, 1, c.hidden);
@@ -225,12 +228,13 @@ std::vector<std::vector<TensorSpec>> expert_tensors(const ModelConfig& c, int64_
   if (c.sinks) row(BlockOperand::sinks, prefix + "self_attn.sinks", c.heads);
   if (c.experts.shared_ff > 0) add_shared_expert(c, prefix, names, lists.front());
   if (c.experts.choice_bias)
-    lists.push_back({{.name = router + ".e_score_correction_bias",
-                      .rows = 1,
-                      .cols = c.experts.count,
-                      .role = TensorRole::buffer,
-                      .operand = BlockOperand::choice_bias,
-                      .dtype = DType::f32}});
+    lists.push_back(
+        {{.name = names.choice_bias[0] != 0 ? prefix + names.choice_bias : router + ".e_score_correction_bias",
+          .rows = 1,
+          .cols = c.experts.count,
+          .role = TensorRole::buffer,
+          .operand = BlockOperand::choice_bias,
+          .dtype = DType::f32}});
   for (int64_t index = 0; index < c.experts.count; ++index) lists.push_back(tensors_of_expert(c, prefix, names, index));
   return lists;
 }
@@ -243,8 +247,7 @@ std::vector<std::unique_ptr<const Phase>> expert_phases(const ModelConfig& confi
   const auto groups = records.subspan(before, records.size() - before - (from.adapters ? 1 : 0));
   const auto first_adapters = std::ranges::find_if(groups, adapts_experts) - groups.begin();
   Block::Channels channels;
-  if (config.experts.shared_ff > 0)
-    channels.push_back(std::make_unique<Mlp>(config.activation, shape.dtype, from, config.branch_scale));
+  if (config.experts.shared_ff > 0) channels.push_back(mlp_of(config, shape, from));
   channels.push_back(
       std::make_unique<Experts>(config.experts, shape.dtype,
                                 Experts::Records{.first = from,

@@ -46,7 +46,7 @@ std::vector<bool> read_sparse_layers(const ConfigReader& reader, int64_t layers)
 struct ExpertNames {
   const char* router;
   const char* experts;
-  const char* gate;
+  const char* gate = "";  // empty: they have none
   const char* up;
   const char* down;
   // Files store all experts of a layer in EXPERTS.gate_up_proj and EXPERTS.down_proj, with gate and up rows
@@ -66,6 +66,7 @@ struct ExpertNames {
   // Set if its gate and up are one matrix: the names of that and of the matrix behind.
   const char* shared_gate_up = "";
   const char* shared_down = "";
+  const char* choice_bias = "";  // empty: ROUTER.e_score_correction_bias
 };
 
 // For Family::tensors: attention, norms, router, sinks and the shared expert, then every expert.

@@ -57,6 +57,33 @@ void read_step_limits(const ConfigReader& r, const char* key, Mamba2Config& m) {
   m.most_step = *most;
 }
 
+std::vector<std::string> mamba_fields(std::vector<std::string> more) {
+  for (const char* field : {"mamba_chunk_size", "mamba_conv_bias", "mamba_d_conv", "mamba_d_head", "mamba_d_state",
+                            "mamba_expand", "mamba_n_groups", "mamba_n_heads", "mamba_proj_bias", "time_step_limit"})
+    more.emplace_back(field);
+  return more;
+}
+
+void read_mamba_sizes(const ConfigReader& r, int64_t width, const char* width_is, Mamba2Config& m) {
+  for (const char* key : {"mamba_expand", "mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head",
+                          "mamba_d_conv", "mamba_chunk_size"})
+    r.refuse_null(key);
+  r.positive("mamba_chunk_size", 256);  // decides the order of sums, which is ours
+  m.heads = r.positive("mamba_n_heads", 128);
+  m.groups = r.positive("mamba_n_groups", 1);
+  m.state_dim = r.positive("mamba_d_state", 256);
+  const bool given = r.has("mamba_d_head") && r.at("mamba_d_head") != "auto";
+  m.head_dim = given ? r.positive("mamba_d_head") : width / m.heads;
+  if (m.head_dim * m.heads != width)
+    fail_input(fmt::format("{}: 'mamba_n_heads' is {} and 'mamba_d_head' is {}; their product must be {}, {}",
+                           r.where(), m.heads, m.head_dim, width_is, width));
+  m.taps = r.positive("mamba_d_conv", 4);
+  m.bias = r.boolean("mamba_proj_bias", false);
+  m.conv_bias = r.boolean("mamba_conv_bias", true);
+  read_step_limits(r, "time_step_limit", m);
+  check_mamba(r, {"mamba_n_heads", "mamba_n_groups", "mamba_d_head", "mamba_d_state", "mamba_d_conv"}, m);
+}
+
 void check_mamba(const ConfigReader& r, const MambaNames& names, const Mamba2Config& m) {
   check_size(r, names.heads, m.heads, 1, int64_t{1} << 13);
   check_size(r, names.head_dim, m.head_dim, 1, kMostSsdDim);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "megatrain/model/parts/config_reader.h"
@@ -18,6 +19,11 @@ std::optional<std::vector<bool>> read_mamba_layers(const ConfigReader& reader, c
 
 // A list of the least and the most step. transformers writes {"__float__": "Infinity"} for infinity.
 void read_step_limits(const ConfigReader& reader, const char* key, Mamba2Config& config);
+
+// Reads the fields of Granite 4 and Falcon-H1 but for the layers. The heads together have `width` elements,
+// which `width_is` describes in errors.
+std::vector<std::string> mamba_fields(std::vector<std::string> more);
+void read_mamba_sizes(const ConfigReader& reader, int64_t width, const char* width_is, Mamba2Config& config);
 
 // Refuses sizes that the ops do not take. The names are those of the fields.
 struct MambaNames {
