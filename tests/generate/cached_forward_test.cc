@@ -98,6 +98,7 @@ std::vector<float> training_logits(TinyModel& model, const Model& built, const s
                                        .weight = built.head.norm().weight(model.records.back().weights()),
                                        .weight_offset = static_cast<float>(c.norm_offset),
                                        .eps = static_cast<float>(c.norm_eps),
+                                       .centred = c.norm_centred,
                                        .out = matrix(y.data(), dtype, tokens, c.hidden),
                                        .inv_rms = inv_rms.data()});
   const View table = built.head.table().weight(c.tied ? model.records[0].weights() : model.records.back().weights());

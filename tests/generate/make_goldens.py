@@ -29,7 +29,9 @@ NAMES = ["llama_bias", "llama_head64", "llama_linear", "llama_llama3", "llama_mh
          "olmo2_packed", "olmo3", "olmo3_packed", "smollm3", "smollm3_packed", "seed_oss", "ministral3",
          "ministral3_packed", "glm4", "glm4_packed", "exaone4", "exaone4_packed", "gemma2",
          "qwen3_next", "qwen3_next_packed", "mistral4", "mistral4_packed", "kimi_k25",
-         "gemma4_values", "gemma4_moe", "gemma4_e2b", "gemma4_e4b", "gemma4_unified", "granite4", "granite4_packed"]
+         "gemma4_values", "gemma4_moe", "gemma4_e2b", "gemma4_e4b", "gemma4_unified", "granite4", "granite4_packed",
+         "nemotron_h", "falcon_h1", "falcon_h1_packed", "cohere", "cohere2", "minimax_m2", "lfm2_packed",
+         "gemma2_capped", "gemma_packed", "arcee_packed", "ernie4_5", "olmoe"]
 PROMPT_TOKENS = [1, 5, 17, 40]
 NEW_TOKENS = 48
 MARGIN = 1e-4

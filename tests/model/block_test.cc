@@ -9,7 +9,7 @@
 
 #include "megatrain/io/json_file.h"
 #include "megatrain/model/layers/channels/mlp.h"
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/model.h"
 #include "megatrain/model/trained/adapter.h"
 #include "tests/support/recurrent_mixer.h"

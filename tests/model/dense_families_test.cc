@@ -1,4 +1,4 @@
-// What config.json means for SmolLM3, Seed-OSS, Ministral 3, GLM-4, EXAONE 4 and Gemma 2, and what they refuse.
+// What config.json means for SmolLM3, Seed-OSS, Ministral 3, GLM-4, EXAONE 4, Gemma 2 and Cohere, and what they refuse.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -65,7 +65,9 @@ const SmallFamily kMinistral3{"Ministral3ForCausalLM", "ministral3"};
 const SmallFamily kGlm4{"Glm4ForCausalLM", "glm4"};
 const SmallFamily kGlm{"GlmForCausalLM", "glm"};
 const SmallFamily kExaone4{"Exaone4ForCausalLM", "exaone4"};
-const SmallFamily kGemma2{"Gemma2ForCausalLM", "gemma2", {{"attn_logit_softcapping", nullptr}}};
+const SmallFamily kGemma2{"Gemma2ForCausalLM", "gemma2"};
+const SmallFamily kCohere{"CohereForCausalLM", "cohere"};
+const SmallFamily kCohere2{"Cohere2ForCausalLM", "cohere2"};
 
 using Flags = std::vector<bool>;
 using Windows = std::vector<int64_t>;
@@ -194,11 +196,36 @@ TEST(Gemma2, EverySecondLayerIsLocalAndTheFinalLogitsAreCapped) {
   EXPECT_TRUE(c.tied);
 }
 
-TEST(Gemma2, ACapInAttentionIsRefused) {
-  kGemma2.refused({{"attn_logit_softcapping", 50.0}}, {"attn_logit_softcapping", "50.0"});
-  const json config = small_json("Gemma2ForCausalLM", "gemma2", json::object());
-  expect_error(ExitCode::bad_input, {"attn_logit_softcapping", "means 50"},
-               [&] { parse_model_config(config, "config.json"); });
+TEST(Gemma2, AttentionsLogitsAreCappedAsTheFileSays) {
+  EXPECT_EQ(kGemma2.parse().attention_cap, 50);
+  EXPECT_EQ(kGemma2.parse({{"attn_logit_softcapping", 20.0}}).attention_cap, 20);
+  EXPECT_EQ(kGemma2.parse({{"attn_logit_softcapping", nullptr}}).attention_cap, 0);
+  kGemma2.refused({{"attn_logit_softcapping", -1.0}}, {"attn_logit_softcapping", "-1"});
+}
+
+TEST(Cohere, LayersOfTheSecondGenerationHaveAWindowAndRopeOrNeither) {
+  const ModelConfig c = kCohere2.parse({{"sliding_window", 6}});
+  EXPECT_EQ(c.window, (Windows{6, 6, 6, 0}));
+  EXPECT_EQ(c.no_rope, (Flags{false, false, false, true}));
+  EXPECT_EQ(kCohere2.parse({{"sliding_window_pattern", 2}}).no_rope, (Flags{false, true, false, true}));
+  EXPECT_EQ(kCohere2.parse({{"layer_types", std::vector<std::string>(4, "full_attention")}}).no_rope, Flags(4, true));
+  EXPECT_TRUE(kCohere.parse().no_rope.empty());
+  kCohere2.refused({{"sliding_window", nullptr}}, {"sliding_window", "local"});
+}
+
+TEST(Cohere, OneLayerNormIsBeforeAttentionAndMlp) {
+  for (const SmallFamily& family : {kCohere, kCohere2}) {
+    const ModelConfig c = family.parse();
+    EXPECT_TRUE(c.norm_centred && c.tied && c.rope.pairs);
+    EXPECT_EQ(c.logits_scale, 0.0625);
+    EXPECT_EQ(family.norms(), (std::map<std::string, int64_t>{{"input_layernorm.weight", 32}}));
+  }
+}
+
+TEST(Cohere, NormsWithAWeightForEachHeadAreRefused) {
+  kCohere.refused({{"use_qk_norm", true}}, {"use_qk_norm", "each head"});
+  kCohere2.refused({{"use_parallel_block", false}}, {"use_parallel_block"});
+  kCohere2.refused({{"position_embedding_type", "alibi"}}, {"position_embedding_type"});
 }
 
 }  // namespace megatrain

@@ -327,8 +327,9 @@ TEST(Experts, ASharedExpertIsAnMlpOfItsOwnWidthWithAGateInTheFirstRecord) {
 }
 
 TEST(Experts, OtherArchitecturesAreRefusedWithTheReason) {
-  refused(mixtral(), {{"architectures", {"KimiK2ForCausalLM"}}}, {"KimiK2ForCausalLM", "MLA", "supported are"});
-  refused(mixtral(), {{"architectures", {"Ernie4_5_MoeForCausalLM"}}}, {"Ernie4_5_MoeForCausalLM", "every token"});
+  refused(mixtral(), {{"architectures", {"KimiK2ForCausalLM"}}},
+          {"KimiK2ForCausalLM", "DeepseekV3ForCausalLM", "supported are"});
+  refused(mixtral(), {{"architectures", {"Ernie4_5_MoeForCausalLM"}}}, {"Ernie4_5_MoeForCausalLM", "softmax"});
 }
 
 TEST(Experts, PresetsHaveThePublishedParameters) {

@@ -16,6 +16,7 @@ struct CachedAttentionCase {
   int64_t gap = 0;  // extra row stride of q, k and v
   float scale = 0;  // 0: 1 / sqrt(head_dim)
   bool sinks = false;
+  float cap = 0;
 };
 
 inline const std::vector<CachedAttentionCase> kCachedAttentionCases = {
@@ -38,6 +39,8 @@ inline const std::vector<CachedAttentionCase> kCachedAttentionCases = {
     {DType::f32, {9, 0, 130}, {3, 12, 1}, 8, 2, 10, 4, 2, 0, true},
     {DType::bf16, {250, 17, 0, 1}, {1, 1, 1, 1}, 8, 1, 64, 0, 0, 0, true},
     {DType::bf16, {0, 133}, {70, 65}, 4, 4, 80, 33, 8, 0, true},
+    {DType::f32, {9, 0, 130}, {3, 12, 1}, 8, 2, 10, 4, 2, 0, false, 0.5f},
+    {DType::bf16, {31, 0}, {1, 40}, 4, 1, 256, 16, 0, 0.0770f, false, 0.8f},
 };
 
 inline std::string name_of(const CachedAttentionCase& c) {
@@ -45,7 +48,7 @@ inline std::string name_of(const CachedAttentionCase& c) {
                      sizes({c.heads, c.kv_heads, c.head_dim}) + " window " + std::to_string(c.window);
   for (size_t s = 0; s < c.before.size(); ++s)
     text.append(" ").append(std::to_string(c.before[s])).append("+").append(std::to_string(c.fresh[s]));
-  return text + flags({{c.sinks, "sinks"}});
+  return text + flags({{c.sinks, "sinks"}, {c.cap > 0, "capped"}});
 }
 
 inline float scale_of(const CachedAttentionCase& c) {
@@ -105,7 +108,8 @@ inline OpRun run(Harness& h, const CachedAttentionCase& c, uint64_t seed) {
                                                 .kv_heads = c.kv_heads,
                                                 .head_dim = c.head_dim,
                                                 .window = c.window,
-                                                .scale = scale_of(c)},
+                                                .scale = scale_of(c),
+                                                .cap = c.cap},
                                       .context = context,
                                       .sequences = pointer<int32_t>(sequences_d),
                                       .positions = pointer<int32_t>(positions_d),

@@ -32,6 +32,7 @@ struct RmsNormCase {
   float weight_offset = 0;
   bool adds = false;  // the forward adds a residual, which is in out unless out is x
   bool weightless = false;
+  bool centred = false;
 };
 
 struct RopeCase {
@@ -72,6 +73,7 @@ struct AttentionCase {
   float scale = 0;  // 0: 1 / sqrt(head_dim)
   bool sinks = false;
   bool accumulate = false;  // adds to grad_sinks
+  float cap = 0;
 };
 
 struct GatedCase {
@@ -87,6 +89,7 @@ struct OutputGateCase {
   DType dtype;
   int64_t rows, size;
   bool in_place = false;  // grad_x is grad_out
+  GateForm form = GateForm::sigmoid;
 };
 
 // The router: route, its backward, and count_experts.
@@ -186,6 +189,12 @@ inline const std::vector<RmsNormCase> kRmsNormCases = {
     {DType::bf16, 70, 1537, 1, 1, true, false, false, 1.0f, true},
     {DType::f32, 6, 16, 4, 3, true, false, true, 0.0f, false, true},
     {DType::bf16, 9, 24, 5, 0, false, false, false, 0.0f, false, true},
+    {DType::f32, 1, 2, 1, 0, false, false, false, 0.0f, false, false, true},
+    {DType::f32, 5, 64, 1, 3, true, true, false, 0.0f, false, false, true},
+    {DType::f32, 37, 1100, 1, 0, true, false, true, 0.0f, true, false, true},
+    {DType::f32, 4, 20, 3, 11, false, true, false, 1.0f, false, false, true},
+    {DType::bf16, 70, 1537, 1, 1, true, false, false, 0.0f, false, false, true},
+    {DType::bf16, 9, 24, 5, 0, false, false, true, 0.0f, false, true, true},
 };
 
 inline const std::vector<RopeCase> kRopeCases = {
@@ -236,6 +245,10 @@ inline const std::vector<LinearCase> kLinearCases = {
 
 inline const std::vector<AttentionCase> kAttentionCases = {
     {DType::f32, {1}, 1, 1, 1},
+    {DType::f32, {5, 1, 9}, 4, 2, 6, 0, 0.9f, false, false, 0.5f},
+    {DType::f32, {140, 65}, 2, 1, 16, 50, 0, true, true, 0.8f},
+    {DType::bf16, {130, 40}, 8, 1, 64, 0, 0, false, false, 0.4f},
+    {DType::bf16, {70}, 2, 1, 256, 20, 0.11f, false, false, 1.5f},
     {DType::f32, {7}, 2, 2, 3},
     {DType::f32, {5, 1, 9}, 4, 2, 6},
     {DType::f32, {6, 11}, 8, 1, 5, 4},
@@ -281,6 +294,10 @@ inline const std::vector<GatedCase> kGatedCases = {
     {DType::f32, 3, 5, true, Activation::gelu_sigmoid},
     {DType::f32, 20, 1300, false, Activation::gelu_sigmoid},
     {DType::bf16, 40, 777, true, Activation::gelu_sigmoid},
+    {DType::f32, 3, 5, true, Activation::relu_squared},
+    {DType::f32, 20, 1300, false, Activation::relu_squared, true},
+    {DType::bf16, 40, 777, true, Activation::relu_squared},
+    {DType::bf16, 12, 136, false, Activation::relu_squared},
     {DType::f32, 1, 1, false, Activation::silu, true},
     {DType::f32, 7, 5, true, Activation::silu, true},
     {DType::f32, 20, 1300, false, Activation::gelu_tanh, true},
@@ -288,8 +305,15 @@ inline const std::vector<GatedCase> kGatedCases = {
 };
 
 inline const std::vector<OutputGateCase> kOutputGateCases = {
-    {DType::f32, 1, 1},   {DType::f32, 3, 5, true},     {DType::f32, 20, 600},
-    {DType::bf16, 7, 12}, {DType::bf16, 40, 777, true},
+    {DType::f32, 7, 5, true, GateForm::silu},
+    {DType::f32, 5, 1300, false, GateForm::plain},
+    {DType::bf16, 40, 777, false, GateForm::silu},
+    {DType::bf16, 9, 136, true, GateForm::plain},
+    {DType::f32, 1, 1},
+    {DType::f32, 3, 5, true},
+    {DType::f32, 20, 600},
+    {DType::bf16, 7, 12},
+    {DType::bf16, 40, 777, true},
 };
 
 inline const std::vector<RouteCase> kRouteCases = {
@@ -352,6 +376,9 @@ inline const std::vector<ExpertsGatedCase> kExpertsGatedCases = {
     {DType::bf16, {3, 0, 2}, 5, 4, {}, true, 2},
     {DType::bf16, {0, 30, 11}, 777, 520, {Activation::gelu_sigmoid, 2.003f, 1.0f}, true},
     {DType::bf16, {20, 20}, 136, 64},
+    {DType::f32, {3, 0, 2}, 5, 4, {Activation::relu_squared}},
+    {DType::f32, {4, 5}, 20, 8, {Activation::relu_squared}, true},
+    {DType::bf16, {0, 30, 11}, 777, 520, {Activation::relu_squared}, false, 2},
 };
 
 inline const std::vector<DoraCase> kDoraCases = {
@@ -417,7 +444,8 @@ inline std::string name_of(const RmsNormCase& c) {
                 {c.in_place, "in-place"},
                 {c.weight_offset != 0, "offset"},
                 {c.adds, "adds"},
-                {c.weightless, "weightless"}});
+                {c.weightless, "weightless"},
+                {c.centred, "centred"}});
 }
 inline std::string name_of(const RopeCase& c) {
   return std::string("rope ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.heads, c.head_dim}) +
@@ -445,6 +473,7 @@ inline std::string name_of(const AttentionCase& c) {
   for (int32_t size : c.documents) text.append(" ").append(std::to_string(size));
   if (c.window > 0) text.append(" window ").append(std::to_string(c.window));
   if (c.scale > 0) text.append(" scale ").append(std::to_string(c.scale));
+  if (c.cap > 0) text.append(" cap ").append(std::to_string(c.cap));
   return text + flags({{c.sinks, "sinks"}, {c.accumulate, "accumulate"}});
 }
 inline std::string name_of(Activation activation) {
@@ -452,6 +481,7 @@ inline std::string name_of(Activation activation) {
     case Activation::silu: return "swiglu";
     case Activation::gelu_tanh: return "geglu";
     case Activation::gelu_sigmoid: return "geglu-by-sigmoid";
+    case Activation::relu_squared: return "squared-relu";
   }
   return {};
 }
@@ -461,7 +491,7 @@ inline std::string name_of(const GatedCase& c) {
 }
 inline std::string name_of(const OutputGateCase& c) {
   return std::string("output-gate ") + dtype_name(c.dtype) + " " + sizes({c.rows, c.size}) +
-         flags({{c.in_place, "in-place"}});
+         flags({{c.in_place, "in-place"}, {c.form == GateForm::silu, "silu"}, {c.form == GateForm::plain, "plain"}});
 }
 inline std::string rows_of_experts(const std::vector<int32_t>& rows) {
   std::string text = " rows";

@@ -13,6 +13,7 @@ struct ShortConvCase {
   bool accumulate = false;
   bool frozen = false;  // no gradient of the weight
   bool bias = false;
+  bool plain = false;  // without SiLU
 };
 
 struct DeltaGatesCase {
@@ -56,6 +57,9 @@ inline const std::vector<ShortConvCase> kShortConvCases = {
     {DType::bf16, {3, 1, 9}, 7, 4, 1, true},
     {DType::bf16, {140, 2, 120}, 72, 4, 8},
     {DType::bf16, {140, 2, 120}, 72, 4, 8, true, false, true},
+    {DType::f32, {1, 2, 3, 4, 5}, 3, 3, 2, true, false, true, true},
+    {DType::f32, {300, 260}, 132, 3, 4, false, false, false, true},
+    {DType::bf16, {140, 2, 120}, 72, 3, 8, false, false, true, true},
 };
 
 inline const std::vector<DeltaGatesCase> kDeltaGatesCases = {
@@ -104,7 +108,11 @@ inline std::string lengths_of(const std::vector<int32_t>& documents) {
 inline std::string name_of(const ShortConvCase& c) {
   return std::string("short_conv ") + dtype_name(c.dtype) + " " + sizes({c.channels, c.taps}) +
          lengths_of(c.documents) +
-         flags({{c.gap > 0, "gap"}, {c.accumulate, "accumulate"}, {c.frozen, "frozen"}, {c.bias, "bias"}});
+         flags({{c.gap > 0, "gap"},
+                {c.accumulate, "accumulate"},
+                {c.frozen, "frozen"},
+                {c.bias, "bias"},
+                {c.plain, "plain"}});
 }
 inline std::string name_of(const DeltaGatesCase& c) {
   return std::string("delta_gates ") + dtype_name(c.dtype) + " " + sizes({c.tokens, c.heads}) +

@@ -18,7 +18,7 @@ inline Values reference(const ShortConvCase& c, const Values& in) {
         double sum = c.bias ? in.at("bias")[channel] : 0;
         for (int64_t back = 0; back < c.taps && t - back >= begin; ++back)
           sum += weight[channel * c.taps + c.taps - 1 - back] * x[(t - back) * c.channels + channel];
-        out[t * c.channels + channel] = sum * sigmoid(sum);
+        out[t * c.channels + channel] = c.plain ? sum : sum * sigmoid(sum);
       }
     }
     begin += size;

@@ -17,11 +17,13 @@ inline double activated(Activation activation, double gate) {
     case Activation::gelu_tanh:
       return 0.5 * gate * (1.0 + std::tanh(std::sqrt(2 / std::numbers::pi) * (gate + 0.044715 * gate * gate * gate)));
     case Activation::gelu_sigmoid: return gate * sigmoid(1.702 * gate);
+    case Activation::relu_squared: return gate > 0 ? gate * gate : 0;
   }
   return 0;
 }
 
 inline double gated(const Gate& how, double gate, double up) {
+  if (!has_gate(how.activation)) return activated(how.activation, gate);
   const double limit = how.limit > 0 ? static_cast<double>(how.limit) : 1e30;
   return activated(how.activation, std::min(gate, limit)) *
          (std::clamp(up, -limit, limit) + static_cast<double>(how.up_offset));
@@ -155,7 +157,9 @@ inline Values reference(const ExpertsGatedCase& c, const Values& in) {
   Values out{{"out", {}}, {"weighted_act", {}}, {"weighted_y", {}}};
   for_given_rows(c.rows, [&](int64_t row, int64_t) {
     for (int64_t i = 0; i < c.size; ++i) {
-      out["out"].push_back(gated(c.gate, gate_up[row * 2 * c.size + i], gate_up[(row * 2 + 1) * c.size + i]));
+      const bool gate = has_gate(c.gate.activation);
+      const double up = gate ? gate_up[(row * 2 + 1) * c.size + i] : 1;
+      out["out"].push_back(gated(c.gate, gate_up[row * (gate ? 2 : 1) * c.size + i], up));
       out["weighted_act"].push_back(weights[row] * out["out"].back());
     }
     for (int64_t i = 0; i < c.hidden; ++i)

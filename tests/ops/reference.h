@@ -26,11 +26,12 @@ inline Values reference(const RmsNormCase& c, const Values& in) {
   const Vector &x = in.at("x"), &weight = in.at("weight");
   Vector out(x.size()), inv_rms(static_cast<size_t>(c.rows * c.groups));
   for (int64_t v = 0; v < c.rows * c.groups; ++v) {
-    double squares = 0;
-    for (int64_t i = 0; i < c.size; ++i) squares += x[v * c.size + i] * x[v * c.size + i];
+    double squares = 0, mean = 0;
+    for (int64_t i = 0; c.centred && i < c.size; ++i) mean += x[v * c.size + i] / static_cast<double>(c.size);
+    for (int64_t i = 0; i < c.size; ++i) squares += (x[v * c.size + i] - mean) * (x[v * c.size + i] - mean);
     inv_rms[v] = 1.0 / std::sqrt(squares / static_cast<double>(c.size) + static_cast<double>(kRmsNormEps));
     for (int64_t i = 0; i < c.size; ++i) {
-      out[v * c.size + i] = x[v * c.size + i] * inv_rms[v] * (c.weight_offset + weight[i]);
+      out[v * c.size + i] = (x[v * c.size + i] - mean) * inv_rms[v] * (c.weight_offset + weight[i]);
       if (c.adds) out[v * c.size + i] += in.at("residual")[v * c.size + i];
     }
   }
@@ -108,6 +109,7 @@ inline Values reference(const AttentionCase& c, const Values& in) {
           for (int64_t d = 0; d < dim; ++d)
             dot += q[(t * c.heads + head) * dim + d] * k[(s * c.kv_heads + kv) * dim + d];
           score[s - first] = dot * scale;
+          if (c.cap > 0) score[s - first] = c.cap * std::tanh(score[s - first] / c.cap);
         }
         double top = *std::max_element(score.begin(), score.end());
         if (c.sinks) top = std::max(top, in.at("sinks")[head]);
@@ -130,7 +132,9 @@ inline Values reference(const GatedCase& c, const Values& in) {
   Vector out(static_cast<size_t>(c.rows * c.size));
   for (int64_t t = 0; t < c.rows; ++t) {
     for (int64_t i = 0; i < c.size; ++i) {
-      const double gate = gate_up[t * 2 * c.size + i], up = gate_up[(t * 2 + 1) * c.size + i];
+      const int64_t parts = parts_of(c.activation);
+      const double gate = gate_up[t * parts * c.size + i];
+      const double up = has_gate(c.activation) ? gate_up[(t * 2 + 1) * c.size + i] : 1;
       const double factor = c.row_gate ? 1 / (1 + std::exp(-in.at("row_gate")[t])) : 1;
       out[t * c.size + i] = activated(c.activation, gate) * up * factor;
     }
@@ -140,7 +144,11 @@ inline Values reference(const GatedCase& c, const Values& in) {
 
 inline Values reference(const OutputGateCase& c, const Values& in) {
   Vector out(static_cast<size_t>(c.rows * c.size));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = in.at("x")[i] / (1 + std::exp(-in.at("gate")[i]));
+  for (size_t i = 0; i < out.size(); ++i) {
+    const double gate = in.at("gate")[i], sigmoid = 1 / (1 + std::exp(-gate));
+    const double factor = c.form == GateForm::plain ? gate : c.form == GateForm::silu ? gate * sigmoid : sigmoid;
+    out[i] = in.at("x")[i] * factor;
+  }
   return {{"out", out}};
 }
 

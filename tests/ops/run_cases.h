@@ -106,6 +106,7 @@ inline OpRun run(Harness& h, const RmsNormCase& c, uint64_t seed) {
                                      .weight_offset = c.weight_offset,
                                      .eps = kRmsNormEps,
                                      .groups = c.groups,
+                                     .centred = c.centred,
                                      .residual = added.view,
                                      .out = out_d.view,
                                      .inv_rms = inv_rms.view.as<float>()});
@@ -116,6 +117,7 @@ inline OpRun run(Harness& h, const RmsNormCase& c, uint64_t seed) {
                                       .weight_offset = c.weight_offset,
                                       .inv_rms = inv_rms.view.as<float>(),
                                       .groups = c.groups,
+                                      .centred = c.centred,
                                       .grad_out = grad_out.view,
                                       .residual = residual.view,
                                       .grad_x = grad_x.view,
@@ -303,7 +305,8 @@ inline AttentionShape shape_of(const AttentionCase& c) {
           .kv_heads = c.kv_heads,
           .head_dim = c.head_dim,
           .window = c.window,
-          .scale = c.scale > 0 ? c.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)))};
+          .scale = c.scale > 0 ? c.scale : static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim))),
+          .cap = c.cap};
 }
 
 // q, k and v are views into one (T, (heads + 2 kv_heads) D) tensor, as in the model, and so are their gradients. Inputs
@@ -394,15 +397,15 @@ inline OpRun run(Harness& h, const AttentionCase& c, uint64_t seed, const Values
 inline OpRun run(Harness& h, const GatedCase& c, uint64_t seed) {
   h.start(seed);
   OpRun r;
-  r.in["gate_up"] = h.random(c.rows * 2 * c.size, c.dtype, 3.0);
+  r.in["gate_up"] = h.random(c.rows * parts_of(c.activation) * c.size, c.dtype, 3.0);
   r.in["grad_out"] = h.random(c.rows * c.size, c.dtype);
   if (c.row_gate) r.in["row_gate"] = h.random(c.rows, c.dtype, 2.0);
-  const Tensor gate_up = h.filled(c.dtype, c.rows, 2 * c.size, r.in["gate_up"]);
+  const Tensor gate_up = h.filled(c.dtype, c.rows, parts_of(c.activation) * c.size, r.in["gate_up"]);
   const Tensor row_gate = c.row_gate ? h.filled(c.dtype, c.rows, 1, r.in["row_gate"]) : Tensor{};
   const Tensor grad_row_gate = c.row_gate ? h.poisoned(c.dtype, c.rows, 1) : Tensor{};
   const Tensor grad_out = h.filled(c.dtype, c.rows, c.size, r.in["grad_out"]);
   const Tensor out = h.poisoned(c.dtype, c.rows, c.size);
-  const Tensor apart = h.poisoned(c.dtype, c.rows, 2 * c.size);
+  const Tensor apart = h.poisoned(c.dtype, c.rows, parts_of(c.activation) * c.size);
   const Tensor& grad = c.in_place ? gate_up : apart;
   h.launch(r.seconds["forward"], [&] {
     h.ops.gated_forward(
@@ -440,11 +443,14 @@ inline OpRun run(Harness& h, const OutputGateCase& c, uint64_t seed) {
   const Tensor out = h.poisoned(c.dtype, c.rows, c.size), apart = h.poisoned(c.dtype, c.rows, c.size);
   const Tensor& grad_x = c.in_place ? grad_out : apart;
   h.launch(r.seconds["forward"],
-           [&] { h.ops.output_gate_forward(h.stream, {.x = x.view, .gate = gate, .out = out.view}); });
+           [&] { h.ops.output_gate_forward(h.stream, {.x = x.view, .gate = gate, .out = out.view, .form = c.form}); });
   h.launch(r.seconds["backward"], [&] {
-    h.ops.output_gate_backward(
-        h.stream,
-        {.x = x.view, .gate = gate, .grad_out = grad_out.view, .grad_x = grad_x.view, .grad_gate = grad_gate});
+    h.ops.output_gate_backward(h.stream, {.x = x.view,
+                                          .gate = gate,
+                                          .grad_out = grad_out.view,
+                                          .grad_x = grad_x.view,
+                                          .grad_gate = grad_gate,
+                                          .form = c.form});
   });
   r.out["out"] = h.read(out);
   r.out["grad_x"] = h.read(grad_x);

@@ -56,9 +56,12 @@ inline OpRun run(Harness& h, const ShortConvCase& c, uint64_t seed, const Values
                            : c.accumulate ? h.filled(DType::f32, 1, c.channels, r.in["before_bias"])
                                           : h.poisoned(DType::f32, 1, c.channels);
   h.launch(r.seconds["forward"], [&] {
-    h.ops.short_conv_forward(
-        h.stream,
-        {.documents = documents.view(), .x = x.view, .weight = weight.view, .bias = bias.view, .out = out.view});
+    h.ops.short_conv_forward(h.stream, {.documents = documents.view(),
+                                        .x = x.view,
+                                        .weight = weight.view,
+                                        .bias = bias.view,
+                                        .out = out.view,
+                                        .silu = !c.plain});
   });
   h.launch(r.seconds["backward"], [&] {
     h.ops.short_conv_backward(h.stream, {.documents = documents.view(),
@@ -69,7 +72,8 @@ inline OpRun run(Harness& h, const ShortConvCase& c, uint64_t seed, const Values
                                          .grad_x = grad_x.view,
                                          .grad_weight = c.frozen ? View{} : grad_weight.view,
                                          .grad_bias = c.frozen ? View{} : grad_bias.view,
-                                         .accumulate = c.accumulate});
+                                         .accumulate = c.accumulate,
+                                         .silu = !c.plain});
   });
   r.out["out"] = h.read(out);
   r.out["grad_x"] = h.read(grad_x);

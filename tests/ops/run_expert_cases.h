@@ -357,7 +357,7 @@ inline OpRun run(Harness& h, const ExpertsGatedCase& c, uint64_t seed) {
   OpRun r;
   const GivenRows rows(h, c.rows, c.before);
   const int64_t pairs = rows.begin.back() + 2;  // of other experts, before and after
-  r.in["gate_up"] = h.random(rows.count * 2 * c.size, c.dtype, 3.0);
+  r.in["gate_up"] = h.random(rows.count * parts_of(c.gate.activation) * c.size, c.dtype, 3.0);
   r.in["grad_act"] = h.random(rows.count * c.size, c.dtype);
   r.in["grad_y"] = h.random(rows.count * c.hidden, c.dtype);
   r.in["weights"] = h.random(rows.count, DType::f32);
@@ -370,7 +370,7 @@ inline OpRun run(Harness& h, const ExpertsGatedCase& c, uint64_t seed) {
       weights_by_pair[static_cast<size_t>(pair)] = r.in["weights"][static_cast<size_t>(row - c.before)];
   }
   const Buffer pair_of_row_d = h.upload(pair_of_row);
-  const Tensor gate_up = rows.filled(h, c.dtype, 2 * c.size, r.in["gate_up"]);
+  const Tensor gate_up = rows.filled(h, c.dtype, parts_of(c.gate.activation) * c.size, r.in["gate_up"]);
   const Tensor grad_act = rows.filled(h, c.dtype, c.size, r.in["grad_act"]);
   const Tensor grad_y = rows.filled(h, c.dtype, c.hidden, r.in["grad_y"]);
   const Tensor bias = c.bias ? h.filled(c.dtype, rows.args.experts, c.hidden, r.in["bias"], 1) : Tensor{};

@@ -92,6 +92,10 @@ ARCHITECTURE = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3
                 "ministral3": "Ministral3ForCausalLM", "mistral4": "Mistral4ForCausalLM", "glm4": "Glm4ForCausalLM",
                 "granitemoehybrid": "GraniteMoeHybridForCausalLM", "glm": "GlmForCausalLM",
                 "exaone4": "Exaone4ForCausalLM", "gemma2": "Gemma2ForCausalLM",
+                "nemotron_h": "NemotronHForCausalLM", "falcon_h1": "FalconH1ForCausalLM",
+                "cohere": "CohereForCausalLM", "cohere2": "Cohere2ForCausalLM", "minimax_m2": "MiniMaxM2ForCausalLM",
+                "lfm2": "Lfm2ForCausalLM", "gemma": "GemmaForCausalLM", "arcee": "ArceeForCausalLM",
+                "ernie4_5": "Ernie4_5ForCausalLM", "olmoe": "OlmoeForCausalLM",
                 "gemma4_text": "Gemma4ForCausalLM", "gemma4_unified_text": "Gemma4UnifiedForCausalLM"}
 WHOLE = {"gemma3": ("Gemma3ForConditionalGeneration", "gemma3_text"),
          "mistral3": ("Mistral3ForConditionalGeneration", "mistral"),
@@ -342,6 +346,77 @@ CASES = [
                mamba_d_conv=2, mamba_expand=3, mamba_proj_bias=True, attention_bias=True, time_step_limit=[0.5, 1.6],
                rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
          seq_len=65, batch=4, stored="float32"),
+    Case("nemotron_h", "Nemotron 3 Nano: Mamba of two groups, experts beside a shared one, attention without RoPE, an MLP",
+         "nemotron_h",
+         shape(16, 4, 2, 20, 32, head_dim=6, layers=4, eps=None, hybrid_override_pattern="ME*-", layer_norm_epsilon=1e-5,
+               mamba_num_heads=4, mamba_head_dim=6, n_groups=2, ssm_state_size=8, conv_kernel=4, mlp_hidden_act="relu2",
+               n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=6,
+               moe_shared_expert_intermediate_size=10, routed_scaling_factor=2.5, norm_topk_prob=True, n_group=1,
+               topk_group=1, n_shared_experts=1, chunk_size=64, partial_rotary_factor=1.0, rope_theta=10000),
+         seq_len=70, batch=2, clip=0.5),
+    Case("nemotron_h_packed", "Nemotron-H: MLPs, steps of at least 0.5, three taps without a bias, packed, label mask",
+         "nemotron_h",
+         shape(16, 2, 1, 14, 32, head_dim=8, layers=4, eps=None, layers_block_type=[
+                   "full_attention", "mlp", "linear_attention", "mlp"], layer_norm_epsilon=1e-1,
+               mamba_num_heads=6, mamba_head_dim=5, n_groups=3, ssm_state_size=6, conv_kernel=3, use_conv_bias=False,
+               time_step_min=0.5),
+         seq_len=135, batch=2, documents=True, labels=True, lengths=(1, 2, 3, 64, 65), saved_config=True, clip=0.5),
+    Case("falcon_h1", "Falcon-H1: every multiplier, Mamba with a gate and no norm beside attention, GQA 2", "falcon_h1",
+         shape(16, 4, 2, 20, 32, head_dim=6, eps=1e-5, attention_in_multiplier=1.5, attention_out_multiplier=0.75,
+               key_multiplier=0.5, ssm_in_multiplier=1.25, ssm_out_multiplier=0.5,
+               ssm_multipliers=[0.75, 0.5, 1.25, 1.5, 0.875], mlp_multipliers=[0.875, 0.625], embedding_multiplier=1.5,
+               lm_head_multiplier=0.5, mamba_d_ssm=24, mamba_n_heads=4, mamba_d_head=6, mamba_n_groups=2,
+               mamba_d_state=8, mamba_d_conv=4, mamba_rms_norm=False, mamba_norm_before_gate=False, mamba_use_mlp=True,
+               attn_layer_indices=None, mlp_expansion_factor=8, num_logits_to_keep=1, projectors_bias=False,
+               rope_theta=1e11, rope_scaling=None),
+         seq_len=70, batch=2, clip=0.5),
+    Case("falcon_h1_packed", "Falcon-H1: a norm before the gate, tied, packed, label mask", "falcon_h1",
+         shape(16, 2, 1, 14, 32, tied=True, eps=1e-1, mamba_d_ssm=20, mamba_n_heads=2, mamba_d_head=10, mamba_n_groups=1,
+               mamba_d_state=6, mamba_d_conv=3, mamba_rms_norm=True, mamba_norm_before_gate=True, mamba_conv_bias=False,
+               ssm_out_multiplier=0.5, attention_out_multiplier=0.75, lm_head_multiplier=2.0),
+         seq_len=71, batch=2, documents=True, labels=True, lengths=(1, 2, 3, 65), saved_config=True, clip=0.5),
+    Case("cohere", "Command R: layer norms, attention beside the MLP, RoPE in pairs, scaled logits, tied", "cohere",
+         shape(16, 4, 4, 24, 32, tied=True, eps=None, layer_norm_eps=1e-5, logit_scale=0.75, use_qk_norm=False,
+               rope_theta=10000.0, pad_token_id=0),
+         seq_len=32, batch=8, clip=0.5),
+    Case("cohere2", "Command R7B: a window and RoPE in three layers of four, neither in the fourth, GQA 2, tied", "cohere2",
+         shape(16, 4, 2, 20, 32, tied=True, layers=4, eps=None, layer_norm_eps=1e-5, logit_scale=0.5, sliding_window=9,
+               sliding_window_pattern=4, order_of_interleaved_layers="local_attn_first", rotary_pct=1.0,
+               position_embedding_type="rope_gptj", use_embedding_sharing=True, use_gated_activation=True,
+               use_parallel_block=True, use_parallel_embedding=False, layer_switch=4, rope_theta=50000, rope_scaling=None,
+               pad_token_id=0),
+         seq_len=32, batch=8, clip=0.5),
+    Case("minimax_m2", "MiniMax M2: top 2 of 4 by a sigmoid router with a bias, norms over all heads, half a head rotates",
+         "minimax_m2",
+         shape(16, 4, 2, 6, 32, head_dim=8, eps=1e-6, num_local_experts=4, num_experts_per_tok=2, rotary_dim=4,
+               rope_theta=5000000, attn_type_list=[1, 1], qk_norm_type="per_layer", scoring_func="sigmoid",
+               use_qk_norm=True, use_routing_bias=True, shared_intermediate_size=0, num_mtp_modules=3,
+               mtp_transformer_layers=1, output_router_logits=False, router_aux_loss_coef=0.001,
+               router_jitter_noise=0.0),
+         seq_len=32, batch=8, clip=0.5),
+    Case("lfm2_packed", "LFM2: attention first, four taps with biases, its own head, packed, label mask", "lfm2",
+         shape(16, 2, 1, 14, 32, eps=None, norm_eps=1e-2, block_auto_adjust_ff_dim=False, conv_L_cache=4, conv_bias=True,
+               layer_types=["full_attention", "conv"]),
+         seq_len=40, batch=8, documents=True, labels=True, lengths=(1, 2, 3, 15, 19), saved_config=True, clip=0.5),
+    Case("gemma2_capped", "Gemma 2 as released: caps of attention's and of the final logits, a window in one layer, tied",
+         "gemma2",
+         shape(16, 4, 2, 20, 32, tied=True, head_dim=8, hidden_activation="gelu_pytorch_tanh", sliding_window=9,
+               query_pre_attn_scalar=4, attn_logit_softcapping=2.0, final_logit_softcapping=3.0, rope_theta=10000.0,
+               pad_token_id=0),
+         seq_len=32, batch=8, clip=0.5),
+    Case("gemma_packed", "Gemma: its own head, attention_bias, packed, label mask, float32 file", "gemma",
+         shape(12, 2, 2, 14, 32, head_dim=8, hidden_act="gelu_pytorch_tanh", attention_bias=True),
+         seq_len=40, batch=8, stored="float32", documents=True, labels=True, lengths=(1, 2, 3, 15, 19), clip=0.5),
+    Case("arcee_packed", "Arcee: biases of attention and the MLP, tied, packed, label mask", "arcee",
+         shape(12, 2, 1, 16, 32, tied=True, eps=1e-2, hidden_act="relu2", attention_bias=True, mlp_bias=True),
+         seq_len=40, batch=8, documents=True, labels=True, lengths=(1, 2, 3, 15, 19), saved_config=True, clip=0.5),
+    Case("ernie4_5", "ERNIE 4.5: RoPE in pairs, heads wider than hidden, tied, GQA 2", "ernie4_5",
+         shape(12, 4, 2, 20, 32, tied=True, head_dim=6, eps=1e-5, use_bias=False, rope_theta=500000.0),
+         seq_len=32, batch=8, clip=0.5),
+    Case("olmoe", "OLMoE: top 2 of 4 by a softmax over all, norms over all heads", "olmoe",
+         shape(16, 4, 4, 8, 32, eps=1e-5, num_experts=4, num_experts_per_tok=2, norm_topk_prob=False, clip_qkv=None,
+               rope_theta=10000.0, router_aux_loss_coef=0.01, output_router_logits=False, pad_token_id=1),
+         seq_len=32, batch=8, clip=0.5),
     Case("olmo2", "OLMo 2: norms behind the branches alone, q/k norm over all heads, every head its own key", "olmo2",
          shape(16, 4, 4, 24, 32, eps=1e-6, rope_theta=500000.0, rope_scaling=None, attention_bias=False,
                pad_token_id=1),
@@ -755,15 +830,15 @@ def draw_weight(name, tensor_shape, case, config, rng):
         return 1.0 + 0.15 * noise
     if name.endswith("conv1d.weight"):  # of one sign: no query and no key is nearly zero, which norms would enlarge
         return 0.5 + 0.15 * noise
-    if ".mamba." in name and not name.endswith("_proj.weight"):
+    if re.search(r"\.(mamba|mixer)\.(A_log|dt_bias|D|conv1d\.bias|norm\.weight)$", name):
         return draw_mamba_weight(name, noise, rng)
     if has_experts(case):
         return draw_expert_weight(name, noise, case, config, rng)
-    if name.endswith("norm.weight"):
+    if name.endswith(("norm.weight", "norm_f.weight")):
         if config.model_type == "qwen3_5_text":  # stored less one
             return 0.15 * noise
         # stored less one; those behind a half outweigh the tied embedding
-        if config.model_type in ("gemma2", "gemma3_text"):
+        if config.model_type in ("gemma", "gemma2", "gemma3_text"):
             return (2.0 if ".post_" in name else 0.0) + 0.15 * noise
         # else bfloat16's error grows by layers
         if config.model_type in ("olmo2", "olmo3", "exaone4") and ".layers." in name:
@@ -773,7 +848,7 @@ def draw_weight(name, tensor_shape, case, config, rng):
         return 1.0 + 0.15 * noise
     if name.endswith(".bias"):
         return 0.3 * noise
-    if name == "model.embed_tokens.weight":
+    if name in ("model.embed_tokens.weight", "model.embeddings.weight"):
         tied = 0.1 if config.model_type == "phi3" else 0.25
         is_tied = case.whole.get("tie_word_embeddings", getattr(config, "tie_word_embeddings", False))
         return (tied if is_tied else 0.8) * noise
@@ -791,13 +866,15 @@ def draw_mamba_weight(name, noise, rng):
 
 
 CHOICE_BIAS = "e_score_correction_bias"  # a buffer, which files hold in float32
-SIGMOID_FAMILIES = ("glm4_moe", "glm4_moe_lite", "deepseek_v3")
+SIGMOID_FAMILIES = ("glm4_moe", "glm4_moe_lite", "deepseek_v3", "nemotron_h", "minimax_m2")
 LESS_ONE = ("qwen3_5_moe_text", "qwen3_next")  # files have the weights of norms less one
 STACKED = ("gpt_oss", "mistral4")  # files have all experts of a layer in one tensor
-EXPERT_FAMILIES = ("qwen2_moe", *LESS_ONE, "qwen3_moe", "mistral4", "mixtral", "gpt_oss", *SIGMOID_FAMILIES)
+EXPERT_FAMILIES = ("qwen2_moe", *LESS_ONE, "qwen3_moe", "mistral4", "mixtral", "gpt_oss", *SIGMOID_FAMILIES, "olmoe")
 
 
 def has_experts(case):
+    if case.family == "nemotron_h":
+        return "n_routed_experts" in case.config
     return case.family in EXPERT_FAMILIES or case.config.get("num_local_experts", 0) > 0
 
 
@@ -823,9 +900,9 @@ def draw_expert_weight(name, noise, case, config, rng):
     """The first elements of a token's embedding order the experts, and the layers add little to them: what a router
     chooses then does not hang on rounding, which would make bfloat16 runs take other experts."""
     experts = experts_of(config)
-    if name.endswith("norm.weight"):
+    if name.endswith(("norm.weight", "norm_f.weight")):
         return (0.0 if case.family in LESS_ONE else 1.0) + 0.05 * noise
-    if name.endswith("embed_tokens.weight"):
+    if name.endswith(("embed_tokens.weight", "embeddings.weight")):
         values = (0.3 if config.tie_word_embeddings else 0.8) * noise
         most = 0.6 if config.tie_word_embeddings else 1.5
         order = np.stack([order_of_experts(config, rng, most) for _ in values])  # 0 .. 1, all apart
@@ -833,7 +910,7 @@ def draw_expert_weight(name, noise, case, config, rng):
         values[:, case.idle] = -1.5 * most
         return values
     if name.endswith(CHOICE_BIAS):
-        size = experts // (config.n_group or 1)  # the second expert of each group goes before the others
+        size = experts // (getattr(config, "n_group", None) or 1)  # the second expert of each group goes before the others
         return np.where(np.arange(experts) % size == 1, 1.5, 0.0)
     if re.search(r"\.(gate|router)\.weight$", name):
         return (1.0 if case.family in SIGMOID_FAMILIES else 2.5) * np.eye(*noise.shape) + 0.16 / experts * noise
@@ -902,7 +979,7 @@ def own_tensors(case, tensors):
     """Every expert's own tensors, under the names of files that hold them so, from those of all experts together."""
     own = {}
     for name, tensor in tensors.items():
-        found = re.fullmatch(r"(.*\.experts)\.(gate_up_proj|down_proj)(_bias)?", name)
+        found = re.fullmatch(r"(.*\.experts)\.(gate_up_proj|up_proj|down_proj)(_bias)?", name)
         if not found:
             own[name] = tensor
             continue
@@ -911,7 +988,7 @@ def own_tensors(case, tensors):
         for expert, values in enumerate(tensor):
             if case.family == "gpt_oss" and not bias:
                 values = values.T
-            parts = {"down_proj": values}
+            parts = {module: values}
             if module == "gate_up_proj":
                 half = len(values) // 2
                 gate, up = (values[0::2], values[1::2]) if case.family == "gpt_oss" else (values[:half], values[half:])
@@ -919,7 +996,7 @@ def own_tensors(case, tensors):
             own |= {f"{prefix}.{expert}.{part}.{kind}": value for part, value in parts.items()}
     if case.family == "granitemoehybrid":  # files hold its experts together, under other names
         return as_granite_files(own)
-    if case.family != "mixtral":
+    if case.family not in ("mixtral", "minimax_m2"):
         return own
     short = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
     renamed = {re.sub(r"(experts\.\d+)\.(\w+)", lambda m: f"{m[1]}.{short[m[2]]}", name): tensor
@@ -1061,6 +1138,8 @@ def write_model(case, directory, rng):
         tensors = as_granite_files(tensors)
     elif has_experts(case) and case.family not in STACKED and not case.fused:
         tensors = {name: tensor.contiguous() for name, tensor in own_tensors(case, tensors).items()}
+    if case.family == "nemotron_h":
+        tensors = {re.sub(r"^model\.", "backbone.", name): tensor for name, tensor in tensors.items()}
     if case.fp8:
         tensors = in_fp8(case, tensors)
     if case.extra_tensors:
@@ -1213,12 +1292,13 @@ def load_model(directory, dtype):
     model = auto_class(config).from_pretrained(directory, dtype=dtype, attn_implementation="eager", experts_implementation="eager")
     text = text_model(model)
     with widened(dtype):  # the frequencies are made again, in dtype float64 from the start
-        if text.rotary_emb is not None:
-            text.rotary_emb = type(text.rotary_emb)(text.config)
-        if dtype == FLOAT64 and hasattr(text.embed_tokens, "scalar_embed_scale"):
+        rotary = getattr(text, "rotary_emb", None)
+        if rotary is not None:
+            rotary = text.rotary_emb = type(rotary)(text.config)
+        if dtype == FLOAT64 and hasattr(getattr(text, "embed_tokens", None), "scalar_embed_scale"):
             table = text.embed_tokens
             table.embed_scale = torch.tensor(table.scalar_embed_scale, dtype=FLOAT64)
-    for frequencies in text.rotary_emb.buffers() if text.rotary_emb is not None else ():
+    for frequencies in rotary.buffers() if rotary is not None else ():
         assert frequencies.dtype == (FLOAT64 if dtype == FLOAT64 else FLOAT32)
     return model.train()
 
@@ -1346,7 +1426,7 @@ def cosines(got, want):
 
 def check_rope(case, model):
     """A scaling that changes nothing, or everything alike, would prove little."""
-    rotary = text_model(model).rotary_emb
+    rotary = getattr(text_model(model), "rotary_emb", None)
     if rotary is None or isinstance(rotary.rope_type, dict):  # by kind of layer
         return
     if rotary.rope_type in ("llama3", "yarn"):
@@ -1369,6 +1449,7 @@ def check_routes(case, model):
     """What bfloat16 rounds must not decide which expert a token has, and the idle experts must be idle."""
     routers = [module for name, module in model.named_modules() if type(module).__name__.lower().endswith(("topkrouter", "textrouter"))]
     assert routers, case.name
+    parents = {child: module for module in model.modules() for child in module.children()}
     seen = [[] for _ in routers]
     for router, to in zip(routers, seen):
         router.register_forward_hook(lambda _, __, out, to=to: to.append(out))
@@ -1380,16 +1461,18 @@ def check_routes(case, model):
         chosen = torch.cat([out[2] for out in outputs])
         used = sorted(set(chosen.flatten().tolist()))
         assert used == [e for e in range(logits.shape[-1]) if e not in case.idle], (case.name, used)
-        if hasattr(router, CHOICE_BIAS):
-            logits = scores_for_choice(case, router, logits)
+        bias = getattr(router, CHOICE_BIAS, getattr(parents[router], CHOICE_BIAS, None))
+        if bias is not None:
+            logits = scores_for_choice(case, router, logits.sigmoid() + bias)
         top = logits.sort(descending=True).values
         margin = (top[:, chosen.shape[1] - 1] - top[:, chosen.shape[1]]) / logits[logits.isfinite()].std()
         assert margin.min() > ROUTE_MARGIN, (case.name, margin.min().item())
 
 
-def scores_for_choice(case, router, logits):
+def scores_for_choice(case, router, scores):
     """Of a sigmoid router, without the groups that are not kept, whose choice must have its margin as well."""
-    scores = logits.sigmoid() + getattr(router, CHOICE_BIAS)
+    if getattr(router, "num_group", 1) == 1:
+        return scores
     grouped = scores.unflatten(-1, (router.num_group, -1))
     sums = grouped.topk(2).values.sum(-1)
     if router.topk_group < router.num_group:

@@ -11,7 +11,7 @@
 #include "megatrain/model/parse_config.h"
 #include "megatrain/bench/measure.h"
 #include "megatrain/device/call_timer.h"
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/step_notes.h"
 #include "megatrain/ops/note_cost.h"
 #include "megatrain/ops/note_memory.h"

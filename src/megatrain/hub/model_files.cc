@@ -164,11 +164,20 @@ void ModelFiles::take_text_model() {
   std::vector<std::string> names;
   for (const StoredTensor* tensor : tensors_) names.push_back(tensor->name);
   text_names_ = find_text_names(names);
+  exchange_names(false);
+}
+
+void ModelFiles::rename(const TextNames& names) {
+  text_names_ = names;
+  exchange_names(true);
+}
+
+void ModelFiles::exchange_names(bool whole) {
   std::vector<const StoredTensor*> text;
   for (const StoredTensor* tensor : tensors_) {
     const std::optional<std::string> name = text_names_.in_model(tensor->name);
     if (!name) {
-      other_parts_.push_back(tensor);
+      (whole ? text : other_parts_).push_back(tensor);
     } else if (*name == tensor->name) {
       text.push_back(tensor);
     } else {

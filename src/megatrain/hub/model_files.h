@@ -21,6 +21,8 @@ class ModelFiles {
   // For a multimodal model: tensors() and find() then have its text model alone, under the names that this has by
   // itself, and other_parts() the rest.
   void take_text_model();
+  // For a model that is whole, with names of its own: those tensors get the names that the modules have.
+  void rename(const TextNames& names);
   const TextNames& text_names() const { return text_names_; }
   const std::vector<const StoredTensor*>& other_parts() const { return other_parts_; }  // sorted by name
 
@@ -42,6 +44,7 @@ class ModelFiles {
 
  private:
   bool of_adapter() const;
+  void exchange_names(bool whole);
   void open_index(const std::string& index_path);
   void gather();
 

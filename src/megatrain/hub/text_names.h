@@ -12,6 +12,7 @@ namespace megatrain {
 //   language_model.model.layers.0.…         language_model.lm_head.weight   Gemma 3, Mistral 3
 //   model.language_model.layers.0.…         lm_head.weight                  Qwen3-VL, and modules of transformers 5
 //   model.layers.0.…                        lm_head.weight                  Qwen2.5-VL
+//   backbone.layers.0.…                     lm_head.weight                  Nemotron-H, which is whole
 struct TextNames {
   std::string model = "model.";
   std::string head = "lm_head.";
@@ -24,6 +25,7 @@ struct TextNames {
   bool operator==(const TextNames&) const = default;
 };
 
+inline const TextNames kBackboneNames = {.model = "backbone.", .head = "lm_head."};
 inline const TextNames kModuleNames = {.model = "model.language_model.", .head = "lm_head."};
 
 // The form that these names of a multimodal model's tensors have.

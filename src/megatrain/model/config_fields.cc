@@ -51,6 +51,7 @@ const char* activation_name(Activation activation) {
     case Activation::silu: return "silu";
     case Activation::gelu_tanh: return "gelu_pytorch_tanh";
     case Activation::gelu_sigmoid: return "gelu_sigmoid";
+    case Activation::relu_squared: return "relu2";
   }
   return "?";
 }
@@ -75,17 +76,38 @@ ordered_json delta_net_json(const DeltaNetConfig& delta_net) {
 }
 
 ordered_json mamba2_json(const Mamba2Config& mamba2) {
-  const auto& [heads, groups, head_dim, state_dim, taps, least_step, most_step, bias, conv_bias, layers] = mamba2;
-  return {{"mamba_n_heads", heads},
-          {"mamba_n_groups", groups},
-          {"mamba_d_head", head_dim},
-          {"mamba_d_state", state_dim},
-          {"mamba_d_conv", taps},
-          {"least_step", least_step},
-          {"most_step", std::isfinite(most_step) ? ordered_json(most_step) : ordered_json()},
-          {"mamba_proj_bias", bias},
-          {"mamba_conv_bias", conv_bias},
-          {"layers", layers}};
+  const auto& [heads, groups, head_dim, state_dim, taps, least_step, most_step, bias, conv_bias, normed, gate_first,
+               scales, beside_attention, layers] = mamba2;
+  ordered_json json = {{"mamba_n_heads", heads},
+                       {"mamba_n_groups", groups},
+                       {"mamba_d_head", head_dim},
+                       {"mamba_d_state", state_dim},
+                       {"mamba_d_conv", taps},
+                       {"least_step", least_step},
+                       {"most_step", std::isfinite(most_step) ? ordered_json(most_step) : ordered_json()},
+                       {"mamba_proj_bias", bias},
+                       {"mamba_conv_bias", conv_bias},
+                       {"layers", layers}};
+  // Absent in checkpoints of versions that had none of these.
+  if (!normed) json["mamba_rms_norm"] = false;
+  if (!gate_first) json["mamba_norm_before_gate"] = true;
+  if (scales != Mamba2Config().scales) json["ssm_multipliers"] = scales;
+  if (beside_attention) json["beside_attention"] = true;
+  return json;
+}
+
+ordered_json gated_conv_json(const GatedConvConfig& conv) {
+  const auto& [taps, bias, layers] = conv;
+  return {{"conv_L_cache", taps}, {"conv_bias", bias}, {"layers", layers}};
+}
+
+// null if all are 1.
+ordered_json scales_json(const MatmulScales& scales) {
+  const auto& [attention_out, mamba_out, mlp_in, mlp_out] = scales;
+  const ordered_json json = {
+      {"attention_out", attention_out}, {"mamba_out", mamba_out}, {"mlp_in", mlp_in}, {"mlp_out", mlp_out}};
+  const bool none = attention_out == 1 && mamba_out == 1 && mlp_in == 1 && mlp_out == 1;
+  return none ? ordered_json() : json;
 }
 
 // null for a dense model.
@@ -125,16 +147,27 @@ ordered_json latent_json(const LatentConfig& latent) {
           {"qk_rope_head_dim", turning}, {"v_head_dim", value},   {"rope_interleave", pairs}};
 }
 
+// Those that checkpoints of versions without them lack, so they are there only if they differ from none.
+void add_newer_fields(const ModelConfig& c, std::vector<ModelField>& fields) {
+  if (c.mamba2.heads > 0) fields.push_back({"mamba2", mamba2_json(c.mamba2), true});
+  if (c.gated_conv.taps > 0) fields.push_back({"gated_conv", gated_conv_json(c.gated_conv), true});
+  if (!c.no_mixer.empty()) fields.push_back({"layers_without_mixer", c.no_mixer, true});
+  if (c.attention_cap > 0) fields.push_back({"attn_logit_softcapping", c.attention_cap, true});
+  if (!scales_json(c.scales).is_null()) fields.push_back({"multipliers", scales_json(c.scales), true});
+  if (c.latent.kv_rank > 0) fields.push_back({"latent_attention", latent_json(c.latent), true});
+}
+
 }  // namespace
 
 std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Structured bindings keep this list complete: a new field of either struct does not compile until it is bound here.
-  // Every bound name must then be used below, or be discarded with the reason.
-  const auto& [architecture, part_of, vocab, hidden, ff, layers, heads, kv_heads, head_dim, full_heads, max_position,
-               norm_eps, norm_offset, init_std, pad_id, tied, qkv_bias, o_bias, mlp_bias, qk_norm, attention_gate,
-               v_norm, kv_readers, wide_readers, layer_input, layer_input_cols, activation, embedding_scale,
-               attention_scale, branch_scale, logits_scale, logits_cap, rope, window_rope, window, no_rope, sinks,
-               delta_net, mamba2, latent, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
+  // Every bound name must then be used below or in add_newer_fields(), or be discarded with the reason.
+  const auto& [architecture, part_of, embedding_module, norm_module, vocab, hidden, ff, layers, heads, kv_heads,
+               head_dim, full_heads, max_position, norm_eps, norm_offset, norm_centred, init_std, pad_id, tied,
+               qkv_bias, o_bias, mlp_bias, qk_norm, qk_norm_spans, attention_gate, v_norm, kv_readers, wide_readers,
+               layer_input, layer_input_cols, activation, embedding_scale, attention_scale, attention_cap, branch_scale,
+               logits_scale, logits_cap, rope, window_rope, window, no_rope, sinks, delta_net, mamba2, gated_conv,
+               no_mixer, scales, latent, experts, dtype, mxfp4_experts, fp8_exceptions] = config;
   const auto& [scaling, theta, factor, low_freq_factor, high_freq_factor, original_max_position, beta_fast, beta_slow,
                attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth, proportion] =
       rope;
@@ -143,6 +176,9 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   static_cast<void>(fp8_exceptions);
   static_cast<void>(layer_input_cols);  // follows from layer_input
   static_cast<void>(part_of);           // nor do the parts that are not trained
+  for (const auto* said_by_architecture : {&embedding_module, &norm_module}) static_cast<void>(said_by_architecture);
+  static_cast<void>(norm_centred);  // the architecture says it, too
+  static_cast<void>(qk_norm_spans);
   std::vector<ModelField> fields = {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},
@@ -198,8 +234,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"rope_parameters.partial_rotary_factor", proportion, true},
       {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : ordered_json(), true},
   };
-  if (mamba2.heads > 0) fields.push_back({"mamba2", mamba2_json(mamba2), true});
-  if (latent.kv_rank > 0) fields.push_back({"latent_attention", latent_json(latent), true});
+  add_newer_fields(config, fields);
   return fields;
 }
 

@@ -13,7 +13,7 @@
 namespace megatrain {
 
 inline std::vector<TensorSpec> embedding_tensors(const ModelConfig& config) {
-  return {{.name = "model.embed_tokens.weight",
+  return {{.name = config.embedding_module + ".weight",
            .rows = config.vocab,
            .cols = config.hidden,
            .role = TensorRole::embedding}};

@@ -11,9 +11,10 @@
 #include <variant>
 #include <vector>
 
+#include "megatrain/hub/text_names.h"
 #include "megatrain/io/json.h"
 #include "megatrain/model/layers/model_config.h"
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/model/layers/layer.h"
 
 namespace megatrain {
@@ -54,6 +55,8 @@ struct Family {
   std::string model_type;
   std::vector<std::string> other_types = {};  // model_types of files with the same architecture and maths
 
+  TextNames file_names = {};  // how files name the modules of a model of its own
+
   // Fields of config.json that this family reads. A family refuses the fields that only other families list.
   std::vector<std::string> fields = {};
 
@@ -79,6 +82,7 @@ struct Family {
   // Whether PEFT converts adapters of experts' modules to those of the parameters into which transformers joins them.
   // In such a model it takes every module with a name of theirs for an expert's.
   bool peft_joins_experts = true;
+  std::string peft_refuses = {};  // the last part of the name of modules that PEFT gives no adapter; empty: none
 
   struct Preset {
     std::string name;

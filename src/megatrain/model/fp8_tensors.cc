@@ -6,7 +6,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/hub/other_formats.h"
-#include "megatrain/model/known_fields.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/model/trained/module_pattern.h"
 #include "megatrain/tensor/block_operand.h"
 #include "megatrain/tensor/fp8.h"

@@ -8,7 +8,7 @@
 
 #include "megatrain/hub/model_files.h"
 #include "megatrain/model/layers/model_config.h"
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/tensor/layout.h"
 
 namespace megatrain {

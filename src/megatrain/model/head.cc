@@ -23,7 +23,7 @@ Linear table_of(const ModelConfig& config, const ModelShape& shape, const LayerL
 
 std::vector<TensorSpec> head_tensors(const ModelConfig& c) {
   std::vector<TensorSpec> tensors = {
-      {.name = "model.norm.weight", .rows = 1, .cols = c.hidden, .role = TensorRole::norm, .operand = kNorm}};
+      {.name = c.norm_module + ".weight", .rows = 1, .cols = c.hidden, .role = TensorRole::norm, .operand = kNorm}};
   if (!c.tied) tensors.push_back({.name = "lm_head.weight", .rows = c.vocab, .cols = c.hidden, .operand = kTable});
   return tensors;
 }

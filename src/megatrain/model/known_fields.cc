@@ -191,13 +191,6 @@ const std::set<std::string> kIrrelevant = {
     "watermarking_config",
 };
 
-[[noreturn]] void refuse_unknown(const std::string& where, const std::string& key, const json& value) {
-  fail_input(
-      fmt::format("{}: field '{}' is {}: megatrain does not know this field, and ignoring it could change the model; "
-                  "if it does not change the model's maths, remove it from the file",
-                  where, key, value.dump().substr(0, 80)));
-}
-
 bool holds(const std::vector<std::string>& list, const std::string& key) {
   return std::find(list.begin(), list.end(), key) != list.end();
 }
@@ -235,18 +228,12 @@ void check_known_fields(const ConfigReader& config, const std::vector<std::strin
                       "maths: {}",
                       config.where(), key, value.dump().substr(0, 80), supported.dump(), what));
     }
-    if (!is_listed(key) && key != kCode && !value.is_null()) refuse_unknown(config.where(), key, value);
+    if (!is_listed(key) && key != kCode && !value.is_null()) refuse_unknown_field(config, key);
   }
 }
 
 bool decides_model(const std::string& key) {
   return kRead.contains(key) || kOnly.contains(key) || is_of_some_family(key);
-}
-
-void check_fields_of(const ConfigReader& object, const std::vector<std::string>& known) {
-  for (const auto& [key, value] : object.object().items()) {
-    if (!value.is_null() && !holds(known, key)) refuse_unknown(object.where(), key, value);
-  }
 }
 
 std::vector<std::string> passed_over_fields(const json& config, const std::string& where) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 
 namespace megatrain {
 
@@ -16,9 +16,6 @@ void check_known_fields(const ConfigReader& config, const std::vector<std::strin
 
 // Whether the field, of some family, is read or must have one value.
 bool decides_model(const std::string& key);
-
-// Does the same for a nested object that may have only the fields in `known`.
-void check_fields_of(const ConfigReader& object, const std::vector<std::string>& known);
 
 // One sentence for each field of an accepted config.json that is ignored, although its author may expect an effect.
 std::vector<std::string> passed_over_fields(const nlohmann::json& config, const std::string& where);

@@ -12,7 +12,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/hub/text_names.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/model/family.h"
 #include "megatrain/model/known_fields.h"
 
@@ -204,11 +204,29 @@ TextPart text_part_of(const json& config, const std::string& where) {
   return {.config = std::move(fields), .where = text.where(), .part_of = outer->architecture};
 }
 
+namespace {
+
+// By its model_type; nullptr: no family has that.
+const Family* family_of_type(const json& config) {
+  const std::string type = config.is_object() ? config.value("model_type", json()).dump() : "";
+  const auto found =
+      std::ranges::find_if(families(), [&](const Family& family) { return json(family.model_type).dump() == type; });
+  return found == families().end() ? nullptr : &*found;
+}
+
+}  // namespace
+
 ModelFiles open_model_files(const std::string& directory) {
   ModelFiles files(directory);
-  const std::string config = directory + "/config.json";
+  const std::string path = directory + "/config.json";
   std::error_code none;
-  if (std::filesystem::is_regular_file(config, none) && is_multimodal(read_json_file(config))) files.take_text_model();
+  if (!std::filesystem::is_regular_file(path, none)) return files;
+  const json config = read_json_file(path);
+  if (is_multimodal(config)) {
+    files.take_text_model();
+  } else if (const Family* family = family_of_type(config); family && family->file_names != TextNames()) {
+    files.rename(family->file_names);
+  }
   return files;
 }
 

@@ -8,13 +8,13 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/io/json.h"
-#include "megatrain/model/config_reader.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/model/family.h"
 #include "megatrain/model/fp8_tensors.h"
 #include "megatrain/model/known_fields.h"
 #include "megatrain/model/multimodal.h"
 #include "megatrain/model/refused_classes.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/rope_config.h"
 
 namespace megatrain {
 

@@ -49,6 +49,8 @@ TensorSpec rows_of(const AdapterRules& rules, const ModelConfig& config, const s
 std::vector<TensorSpec> token_row_tensors(const AdapterRules& rules, const ModelConfig& config) {
   if (!rules.any()) return {};
   const std::vector<int64_t>*embedding = nullptr, *head = nullptr;
+  if (!rules.token_indices.empty() && config.embedding_module != kEmbeddingModule)
+    refuse(rules, fmt::format("trains single rows of tables, which is not supported for {}", config.architecture));
   for (const auto& [name, ids] : rules.token_indices) {
     const std::string module = module_named(rules, name);
     const std::vector<int64_t>*& of_module = module == kHeadModule ? head : embedding;

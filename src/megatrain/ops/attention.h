@@ -13,6 +13,7 @@ struct AttentionShape {
   int64_t head_dim;    // D
   int64_t window = 0;  // 0: unlimited
   float scale;         // multiplies q k^T
+  float cap = 0;       // the scaled scores are cap * tanh(scores / cap); 0: as they are
 };
 
 // Documents tile [0, T).
@@ -34,7 +35,7 @@ struct AttentionForward {
   View v;      // (T, kv_heads * D), strided rows
   View sinks;  // (heads) or empty
   View out;    // (T, heads * D)
-  float* lse;  // (heads * T) log-sum-exp of the scaled scores, layout private to the backend
+  float* lse;  // (heads * T) log-sum-exp of the scores, layout private to the backend
 };
 
 struct AttentionBackward {

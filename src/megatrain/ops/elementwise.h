@@ -1,15 +1,24 @@
-// Gated activations: SwiGLU and GeGLU.
+// The activations of MLPs: gated ones (SwiGLU, GeGLU), and one without a gate.
 #pragma once
+
+#include <cstdint>
 
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
 
 // All are gate * sigmoid(z). silu: z = gate. gelu_tanh: z = 2 sqrt(2 / pi) (gate + 0.044715 gate^3), which is the tanh
-// form of GELU, as 1 + tanh(u) = 2 sigmoid(2u). gelu_sigmoid: z = 1.702 gate.
-enum class Activation { silu, gelu_tanh, gelu_sigmoid };
+// form of GELU, as 1 + tanh(u) = 2 sigmoid(2u). gelu_sigmoid: z = 1.702 gate. relu_squared has no gate: it is
+// max(x, 0)^2, and where others read rows of gate then up, (T, 2F), it reads rows of x, (T, F).
+enum class Activation { silu, gelu_tanh, gelu_sigmoid, relu_squared };
 
-// activation(gate) * (up + up_offset), after clamping gate from above and up on both sides to `limit`.
+constexpr bool has_gate(Activation activation) { return activation != Activation::relu_squared; }
+
+// Columns that the activation reads for each that it writes.
+constexpr int64_t parts_of(Activation activation) { return has_gate(activation) ? 2 : 1; }
+
+// activation(gate) * (up + up_offset), after clamping gate from above and up on both sides to `limit`. Without a gate
+// there is neither.
 struct Gate {
   Activation activation = Activation::silu;
   float limit = 0;  // 0: none
@@ -19,17 +28,17 @@ struct Gate {
 // out = activation(gate) * up, where a row of gate_up is gate then up. With a row gate, each row of that is multiplied
 // by the sigmoid of its own.
 struct GatedForward {
-  View gate_up;   // (T, 2F)
+  View gate_up;   // (T, 2F), or (T, F) without a gate
   View row_gate;  // (T, 1), or empty
   View out;       // (T, F)
   Activation activation = Activation::silu;
 };
 
 struct GatedBackward {
-  View gate_up;        // (T, 2F)
+  View gate_up;        // as in the forward
   View row_gate;       // (T, 1), or empty
   View grad_out;       // (T, F)
-  View grad_gate_up;   // (T, 2F); may alias gate_up
+  View grad_gate_up;   // as gate_up, which it may alias
   View grad_row_gate;  // (T, 1); empty without a row gate
   View out;            // (T, F) the forward's output, recomputed bit for bit; or empty
   Activation activation = Activation::silu;

@@ -147,7 +147,7 @@ struct ExpertsBackwardWeight {
 // out = gated(gate_up) for each existing row
 struct ExpertsGated {
   ExpertRows rows;
-  View gate_up;  // (most, 2F)
+  View gate_up;  // (most, 2F), or (most, F) without a gate
   View out;      // (most, F)
   Gate gate;
 };
@@ -157,7 +157,7 @@ struct ExpertsGatedBackward {
   ExpertRows rows;
   const int32_t* pair_of_row = nullptr;  // of the whole micro-batch
   const float* weights = nullptr;        // (T * k) by pair
-  View gate_up;                          // (most, 2F); overwritten with its gradient
+  View gate_up;                          // as in the forward; overwritten with its gradient
   View grad_act;                         // (most, F) not weighted; overwritten with weight * gated(gate_up)
   View grad_y;                           // (most, H) rows of dY; overwritten with weight * dY if `bias` is not empty
   ExpertWeights bias;                    // (H) of the down matmul, or empty

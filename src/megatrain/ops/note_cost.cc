@@ -22,6 +22,7 @@ std::string name_of(Activation activation) {
     case Activation::silu: return "swiglu";
     case Activation::gelu_tanh: return "geglu";
     case Activation::gelu_sigmoid: return "geglu by sigmoid";
+    case Activation::relu_squared: return "squared relu";
   }
   return {};
 }
@@ -48,7 +49,7 @@ std::string attention_text(const char* name, const AttentionShape& shape, const 
                      number(documents.longest) + ", " + number(shape.heads) + "/" + number(shape.kv_heads) +
                      " heads of " + number(shape.head_dim) + " " + dtype_name(q.dtype);
   if (shape.window > 0) text += ", window " + number(shape.window);
-  return text + mark(!sinks.empty(), ", sinks");
+  return text + mark(shape.cap > 0, ", capped") + mark(!sinks.empty(), ", sinks");
 }
 
 // FLOPs of q k^T and p v. Documents of unequal length are counted as if all had the longest one's length.

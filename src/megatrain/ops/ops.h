@@ -43,6 +43,7 @@ struct OpsShape {
   std::vector<AttentionShape> attention = {};  // distinct shapes of the layers
   DeltaRuleShape delta_rule{};
   SsdShape ssd{};
+  int64_t conv_channels = 0;  // of short convolutions outside delta nets and Mamba
   int64_t hidden = 0;
   int64_t ff = 0;
   int64_t max_documents = 1;  // in a micro-batch

@@ -1,15 +1,21 @@
-// A gate on the outputs of attention: a matrix of gates, of which each multiplies one output.
+// A gate on the outputs of a mixer: a matrix of gates, of which each multiplies one output.
 #pragma once
+
+#include <cstdint>
 
 #include "megatrain/tensor/view.h"
 
 namespace megatrain {
 
-// out = x * sigmoid(gate)
+// What multiplies an output: the sigmoid of its gate, silu(gate), or the gate itself.
+enum class GateForm : uint8_t { sigmoid, silu, plain };
+
+// out = x * form(gate)
 struct OutputGateForward {
   View x;     // (R, n)
   View gate;  // (R, n)
-  View out;   // (R, n)
+  View out;   // (R, n) may alias x or gate
+  GateForm form = GateForm::sigmoid;
 };
 
 struct OutputGateBackward {
@@ -17,7 +23,8 @@ struct OutputGateBackward {
   View gate;       // (R, n)
   View grad_out;   // (R, n)
   View grad_x;     // (R, n) may alias grad_out
-  View grad_gate;  // (R, n)
+  View grad_gate;  // (R, n) may alias gate
+  GateForm form = GateForm::sigmoid;
 };
 
 }  // namespace megatrain

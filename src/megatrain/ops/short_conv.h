@@ -1,4 +1,5 @@
-// Causal depthwise convolution over the tokens of a document, then SiLU. With K weights a channel:
+// Causal depthwise convolution over the tokens of a document, then SiLU unless `silu` is false. With K weights a
+// channel:
 //   y[t][c] = silu(bias[c] + sum over i of weight[c][i] * x[t - (K - 1) + i][c])
 // Inputs before the document's first token are 0. K is 2, 3 or 4. Sums are fp32, from the bias on in order
 // of i, and y is rounded once.
@@ -19,6 +20,7 @@ struct ShortConvForward {
   View weight;     // (C, K)
   View bias = {};  // (C), or empty
   View out;        // (T, C), strided rows; not x
+  bool silu = true;
 };
 
 struct ShortConvBackward {
@@ -31,6 +33,7 @@ struct ShortConvBackward {
   View grad_weight;     // (C, K) fp32; empty: not wanted
   View grad_bias = {};  // (C) fp32; empty: not wanted
   bool accumulate;      // gradients of parameters += (true) or = (false)
+  bool silu = true;
 };
 
 // New tokens of several sequences, for generation. The window has the last K - 1 inputs of each sequence, oldest first;
@@ -44,6 +47,7 @@ struct ShortConvCached {
   View bias = {};            // (C), or empty
   View window;               // (sequences * (K - 1), C) of x's dtype
   View out;                  // (T, C), strided rows; not x
+  bool silu = true;
 };
 
 }  // namespace megatrain

@@ -148,8 +148,9 @@ class Run {
   void warn_of_peft() const {
     const AdapterRules rules = adapter_rules(config_.adapter, !config_.model.adapter.empty());
     if (!rules.any()) return;
+    const Family& family = family_of(source_.config);
     const std::string otherwise = unlike_peft(rules, model_layouts(source_.config, DType::bf16, {.adapter = rules}),
-                                              family_of(source_.config).peft_joins_experts);
+                                              family.peft_joins_experts, family.peft_refuses);
     if (!otherwise.empty()) log_warn(otherwise);
   }
 

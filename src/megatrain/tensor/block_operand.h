@@ -13,8 +13,8 @@ struct BlockOperand {
     o,             // (H, q)
     o_bias,        // (H)
     post_norm,     // (H) before the channels
-    gate_up,       // (2F, H)
-    gate_up_bias,  // (2F)
+    gate_up,       // (2F, H), or (F, H) without a gate
+    gate_up_bias,  // (2F), or (F)
     down,          // (H, F)
     down_bias,     // (H)
     row_gate,      // (1, H) of a shared expert
@@ -37,8 +37,8 @@ struct BlockOperand {
     router_linear,     // (E, H) instead of `router`: a module of its own in transformers, so it may have adapters
 
     // The same for every expert. They are in records of experts.
-    expert_gate_up,       // (2F, H) gate, then up
-    expert_gate_up_bias,  // (2F)
+    expert_gate_up,       // (2F, H) gate, then up; (F, H) without a gate
+    expert_gate_up_bias,  // (2F), or (F)
     expert_down,          // (H, F)
     expert_down_bias,     // (H)
 

@@ -177,6 +177,7 @@ OpsShape ops_shape(const TrainConfig& config, const ModelConfig& model, const Ru
   shape.attention = attention_shapes(model, shape.tokens);
   shape.delta_rule = delta_rule_shape(model.delta_net, shape.tokens);
   shape.ssd = ssd_shape(model.mamba2, shape.tokens);
+  shape.conv_channels = model.gated_conv.taps > 0 ? model.hidden : 0;
   shape.hidden = model.hidden;
   shape.ff = model.ff;
   const bool documents = !config.data.documents.empty() || !config.data.train.empty() || !config.data.eval.empty();

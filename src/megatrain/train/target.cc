@@ -11,7 +11,7 @@
 #include "megatrain/model/parse_config.h"
 #include "megatrain/hub/hub_cache.h"
 #include "megatrain/io/json_file.h"
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/multimodal.h"
 #include "megatrain/model/presets.h"
 

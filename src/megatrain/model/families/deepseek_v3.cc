@@ -1,9 +1,9 @@
 // DeepSeek V3, R1 and V3.1, and Kimi K2: latent attention with YaRN, dense first layers, and experts in groups with a
 // sigmoid router beside shared ones. A layer behind the last one, for predicting several tokens, is not used.
-#include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_family.h"
+#include "megatrain/model/parts/dense_family.h"
+#include "megatrain/model/parts/expert_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/latent_family.h"
+#include "megatrain/model/parts/latent_family.h"
 
 namespace megatrain {
 

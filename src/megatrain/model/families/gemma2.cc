@@ -1,12 +1,12 @@
-// Gemma 2 without its cap of attention's logits: Gemma 3's norms and windows, one RoPE, and a cap of the final logits.
+// Gemma 2: Gemma 3's norms, windows in every second layer, one RoPE, and caps of attention's and of the final logits.
 #include <cmath>
 
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/rope_config.h"
 #include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
@@ -16,15 +16,12 @@ namespace {
 using nlohmann::json;
 
 void read_gemma2_caps(const ConfigReader& r, ModelConfig& c) {
-  constexpr const char* kAttention = "attn_logit_softcapping";
-  if (!r.object().contains(kAttention) || r.has(kAttention))
-    fail_input(fmt::format(
-        "{}: '{}' is {}; attention with a cap on its logits is not supported, and training without it would "
-        "change the maths; Gemma 3 has none",
-        r.where(), kAttention, r.has(kAttention) ? r.at(kAttention).dump() : "missing, which means 50"));
-  constexpr const char* kFinal = "final_logit_softcapping";
-  const bool none = r.object().contains(kFinal) && !r.has(kFinal);
-  c.logits_cap = none ? 0 : r.positive_number(kFinal, 30);
+  const auto cap = [&](const char* key, double absent) {
+    const bool none = r.object().contains(key) && !r.has(key);
+    return none ? 0 : r.positive_number(key, absent);
+  };
+  c.attention_cap = cap("attn_logit_softcapping", 50);
+  c.logits_cap = cap("final_logit_softcapping", 30);
 }
 
 void read_gemma2(const ConfigReader& r, ModelConfig& c) {
@@ -73,9 +70,21 @@ std::vector<std::vector<TensorSpec>> gemma2_tensors(const ModelConfig& c, int64_
   return {std::move(tensors)};
 }
 
+Family::Preset gemma2_preset(const char* name, const PresetSizes& sizes, int64_t head_dim, double scalar) {
+  json config = preset_json("Gemma2ForCausalLM", "gemma2", sizes);
+  config.erase("hidden_act");
+  config.update({{"hidden_activation", "gelu_pytorch_tanh"},
+                 {"head_dim", head_dim},
+                 {"query_pre_attn_scalar", scalar},
+                 {"max_position_embeddings", 8192},
+                 {"sliding_window", 4096},
+                 {"attn_logit_softcapping", 50.0},
+                 {"final_logit_softcapping", 30.0}});
+  return {name, std::move(config)};
+}
+
 }  // namespace
 
-// llama.cpp always caps attention's logits.
 Family gemma2_family() {
   return {.architecture = "Gemma2ForCausalLM",
           .model_type = "gemma2",
@@ -83,7 +92,10 @@ Family gemma2_family() {
                      "final_logit_softcapping", "use_bidirectional_attention"},
           .read = read_gemma2,
           .tensors = gemma2_tensors,
-          .phases = dense_phases};
+          .phases = dense_phases,
+          .presets = {gemma2_preset("gemma2-2b", {2304, 9216, 26, 8, 4, 256000, true, 1e-6, 1e4}, 256, 256),
+                      gemma2_preset("gemma2-9b", {3584, 14336, 42, 16, 8, 256000, true, 1e-6, 1e4}, 256, 256),
+                      gemma2_preset("gemma2-27b", {4608, 36864, 46, 32, 16, 256000, true, 1e-6, 1e4}, 128, 144)}};
 }
 
 }  // namespace megatrain

@@ -14,10 +14,10 @@
 #include "megatrain/model/layers/channels/mlp.h"
 #include "megatrain/model/layers/channels/normed.h"
 #include "megatrain/model/layers/layer_inputs.h"
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/known_fields.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/config_reader.h"
+#include "megatrain/model/parts/rope_config.h"
 #include "megatrain/model/trained/adapter.h"
 #include "megatrain/tensor/block_operand.h"
 

@@ -1,9 +1,9 @@
 // GLM 4.5 and 4.6: half of each head rotates, the first layers are dense, and the others have experts with a sigmoid
 // router beside shared ones. Files hold a layer for predicting several tokens behind the last one; it is not used.
-#include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_family.h"
+#include "megatrain/model/parts/dense_family.h"
+#include "megatrain/model/parts/expert_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/rope_config.h"
 
 namespace megatrain {
 

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_family.h"
+#include "megatrain/model/parts/dense_family.h"
+#include "megatrain/model/parts/expert_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/latent_family.h"
+#include "megatrain/model/parts/latent_family.h"
 
 namespace megatrain {
 

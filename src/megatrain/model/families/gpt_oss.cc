@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_family.h"
+#include "megatrain/model/parts/dense_family.h"
+#include "megatrain/model/parts/expert_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/known_fields.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/config_reader.h"
+#include "megatrain/model/parts/rope_config.h"
 
 namespace megatrain {
 

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_family.h"
+#include "megatrain/model/parts/dense_family.h"
+#include "megatrain/model/parts/expert_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/mamba_family.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/mamba_family.h"
+#include "megatrain/model/parts/rope_config.h"
 #include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
@@ -22,28 +22,8 @@ void read_granite4_mamba(const ConfigReader& r, ModelConfig& c) {
   const std::optional<std::vector<bool>> layers = read_mamba_layers(r, "layer_types", c.layers);
   std::vector<bool> mamba = layers.value_or(std::vector<bool>(static_cast<size_t>(c.layers), true));
   if (std::ranges::count(mamba, true) == 0) return;
-  for (const char* key : {"mamba_expand", "mamba_n_heads", "mamba_n_groups", "mamba_d_state", "mamba_d_head",
-                          "mamba_d_conv", "mamba_chunk_size"})
-    r.refuse_null(key);
-  r.positive("mamba_chunk_size", 256);  // decides the order of sums, which is ours
-  const int64_t width = r.positive("mamba_expand", 2, 64) * c.hidden;
-  Mamba2Config& m = c.mamba2;
-  m.heads = r.positive("mamba_n_heads", 128);
-  m.groups = r.positive("mamba_n_groups", 1);
-  m.state_dim = r.positive("mamba_d_state", 256);
-  const bool given = r.has("mamba_d_head") && r.at("mamba_d_head") != "auto";
-  m.head_dim = given ? r.positive("mamba_d_head") : width / m.heads;
-  if (m.head_dim * m.heads != width)
-    fail_input(
-        fmt::format("{}: 'mamba_n_heads' is {} and 'mamba_d_head' is {}; their product must be mamba_expand * "
-                    "hidden_size, {}",
-                    r.where(), m.heads, m.head_dim, width));
-  m.taps = r.positive("mamba_d_conv", 4);
-  m.bias = r.boolean("mamba_proj_bias", false);
-  m.conv_bias = r.boolean("mamba_conv_bias", true);
-  read_step_limits(r, "time_step_limit", m);
-  m.layers = std::move(mamba);
-  check_mamba(r, {"mamba_n_heads", "mamba_n_groups", "mamba_d_head", "mamba_d_state", "mamba_d_conv"}, m);
+  read_mamba_sizes(r, r.positive("mamba_expand", 2, 64) * c.hidden, "mamba_expand * hidden_size", c.mamba2);
+  c.mamba2.layers = std::move(mamba);
 }
 
 void read_granite4_rope(const ConfigReader& r, ModelConfig& c) {
@@ -149,28 +129,10 @@ Family granite4_family() {
   constexpr double kEps = 1e-5, kTheta = 1e4;
   return {.architecture = "GraniteMoeHybridForCausalLM",
           .model_type = "granitemoehybrid",
-          .fields = {"embedding_multiplier",
-                     "attention_multiplier",
-                     "residual_multiplier",
-                     "logits_scaling",
-                     "normalization_function",
-                     "position_embedding_type",
-                     "init_method",
-                     "shared_intermediate_size",
-                     "num_local_experts",
-                     "num_experts_per_tok",
-                     "output_router_logits",
-                     "router_aux_loss_coef",
-                     "mamba_n_heads",
-                     "mamba_n_groups",
-                     "mamba_d_state",
-                     "mamba_d_head",
-                     "mamba_d_conv",
-                     "mamba_expand",
-                     "mamba_chunk_size",
-                     "mamba_conv_bias",
-                     "mamba_proj_bias",
-                     "time_step_limit"},
+          .fields = mamba_fields({"embedding_multiplier", "attention_multiplier", "residual_multiplier",
+                                  "logits_scaling", "normalization_function", "position_embedding_type", "init_method",
+                                  "shared_intermediate_size", "num_local_experts", "num_experts_per_tok",
+                                  "output_router_logits", "router_aux_loss_coef"}),
           .read = read_granite4,
           .tensors = granite4_tensors,
           .phases = layer_phases,

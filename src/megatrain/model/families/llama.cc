@@ -1,7 +1,7 @@
 // Llama: two fields of config.json enable biases; there is no sliding window.
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/rope_config.h"
 
 namespace megatrain {
 

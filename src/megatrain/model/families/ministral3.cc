@@ -1,7 +1,7 @@
 // Ministral 3: Mistral with YaRN, and queries that grow with the position beyond the original context.
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/rope_config.h"
 
 namespace megatrain {
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/rope_config.h"
 #include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {
@@ -23,7 +23,7 @@ void read_olmo(const ConfigReader& r, ModelConfig& c) {
   if (!r.object().contains("pad_token_id")) c.pad_id = 1;  // transformers' default
   c.qkv_bias = c.o_bias = r.boolean("attention_bias", false);
   must_be(r, "mlp_bias", false, c.architecture);
-  c.qk_norm = true;
+  c.qk_norm = c.qk_norm_spans = true;
 }
 
 void read_olmo2(const ConfigReader& r, ModelConfig& c) {
@@ -79,8 +79,6 @@ std::vector<std::vector<TensorSpec>> olmo_tensors(const ModelConfig& c, int64_t 
   using At = BlockOperand;
   std::erase_if(tensors, [](const TensorSpec& tensor) { return tensor.operand == At::input_norm; });
   for (TensorSpec& tensor : tensors) {
-    if (tensor.operand == At::q_norm) tensor.cols = c.q_dim();
-    if (tensor.operand == At::k_norm) tensor.cols = c.kv_dim();
     if (tensor.operand == At::post_norm) tensor.operand = At::o_norm;
   }
   tensors.push_back({.name = fmt::format("model.layers.{}.post_feedforward_layernorm.weight", layer),

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "megatrain/base/error.h"
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/known_fields.h"
+#include "megatrain/model/parts/config_reader.h"
 #include "megatrain/tensor/block_operand.h"
 
 namespace megatrain {

@@ -1,7 +1,7 @@
 // Qwen 2 and 2.5: biases on q, k and v, and a sliding window that use_sliding_window enables.
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/rope_config.h"
 
 namespace megatrain {
 

@@ -1,9 +1,9 @@
 // Qwen 3.5, 3.6 and 3.8, dense and with experts: three layers of four have a gated delta net instead of attention.
 // Attention has an output gate and rotates a quarter of each head. Files store the weights of the norms minus one, but
 // for the delta net's. With experts, every layer has them and a gated expert that all tokens share.
-#include "megatrain/model/delta_family.h"
-#include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_family.h"
+#include "megatrain/model/parts/delta_family.h"
+#include "megatrain/model/parts/dense_family.h"
+#include "megatrain/model/parts/expert_family.h"
 #include "megatrain/model/families/families.h"
 
 namespace megatrain {

@@ -1,10 +1,10 @@
 // Qwen 3 with experts: Qwen 3's attention. mlp_only_layers and decoder_sparse_step say which layers are dense.
 #include <utility>
 
-#include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_family.h"
+#include "megatrain/model/parts/dense_family.h"
+#include "megatrain/model/parts/expert_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/rope_config.h"
 
 namespace megatrain {
 

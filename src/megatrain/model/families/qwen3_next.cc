@@ -1,9 +1,9 @@
 // Qwen3-Next: three layers of four have a gated delta net whose projections are stored by key head, the others
 // attention with an output gate. Layers have experts and a gated expert that all tokens share, unless config.json says
 // otherwise.
-#include "megatrain/model/delta_family.h"
-#include "megatrain/model/dense_family.h"
-#include "megatrain/model/expert_family.h"
+#include "megatrain/model/parts/delta_family.h"
+#include "megatrain/model/parts/dense_family.h"
+#include "megatrain/model/parts/expert_family.h"
 #include "megatrain/model/families/families.h"
 
 namespace megatrain {

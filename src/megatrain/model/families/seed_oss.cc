@@ -1,7 +1,7 @@
 // Seed-OSS: Llama with biases on q, k and v but not on o. Releases name a dropout, which is not applied.
-#include "megatrain/model/dense_family.h"
+#include "megatrain/model/parts/dense_family.h"
 #include "megatrain/model/families/families.h"
-#include "megatrain/model/rope_config.h"
+#include "megatrain/model/parts/rope_config.h"
 
 namespace megatrain {
 

@@ -10,6 +10,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/units.h"
+#include "megatrain/model/family.h"
 #include "megatrain/model/files/load_weights.h"
 #include "megatrain/model/files/unused_tensors.h"
 #include "megatrain/model/model.h"
@@ -34,7 +35,10 @@ bool is_prediction(const std::string& part) { return part == "mtp" || part == "m
 }  // namespace
 
 KeptTensors::KeptTensors(const std::string& directory, const ModelConfig& config) {
-  if (config.part_of.empty()) return;
+  if (config.part_of.empty()) {
+    names_ = family_of(config).file_names;
+    return;
+  }
   if (directory.empty())
     fail_input(
         fmt::format("the files of the {} that the run began with are gone, and its tensors outside the text part "

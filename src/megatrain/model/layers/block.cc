@@ -63,7 +63,7 @@ Block::Block(const BlockShape& shape, const LinearTensors& from, Mixers mixers, 
          "each branch has a norm");
   ensure(channel_records_ == 0 || channels_.back()->own_records() == channel_records_,
          "a channel with records of its own is the last of its block");
-  ensure(channel_records_ < 2 || !mixers_.empty(), "parts read h, which is made of mixers");
+  ensure(channel_records_ < 2 || !mixers_.empty() || channels_.size() > 1, "x is there for the first part alone");
   ensure(channel_records_ < 2 || (channel_norm_.exists() && out_scale_.cols == 0), "parts have a norm and no scale");
   make_levels();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -94,9 +95,30 @@ struct Mamba2Config {
   double most_step = std::numeric_limits<double>::infinity();
   bool bias = false;  // of the matmuls
   bool conv_bias = true;
+  bool normed = true;                              // false: a gate multiplies the output, which no norm follows
+  bool gate_first = true;                          // the norm's gate comes before it
+  std::array<double, 5> scales = {1, 1, 1, 1, 1};  // multiply z, x', b, c and dt
+  bool beside_attention = false;                   // its layers have attention too, which reads the same input
+  std::vector<bool> layers;                        // (layers) whether the layer has it; empty: none has
+
+  bool in_layer(int64_t layer) const { return !layers.empty() && layers[static_cast<size_t>(layer)]; }
+};
+
+// The gated convolution over few tokens that replaces attention in some layers (mixers/gated_conv.h).
+struct GatedConvConfig {
+  int64_t taps = 0;  // tokens that it reads; 0: the model has none
+  bool bias = false;
   std::vector<bool> layers;  // (layers) whether the layer has it; empty: none has
 
   bool in_layer(int64_t layer) const { return !layers.empty() && layers[static_cast<size_t>(layer)]; }
+};
+
+// What multiplies the outputs of single matmuls, beside ModelConfig::branch_scale.
+struct MatmulScales {
+  double attention_out = 1;
+  double mamba_out = 1;
+  double mlp_in = 1;  // gate and up
+  double mlp_out = 1;
 };
 
 // Latent attention (mixers/latent_attention.h): queries, keys and values are made from narrow vectors.
@@ -119,6 +141,8 @@ struct HeadSizes {
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", ...
   std::string part_of;       // the multimodal class that has this model as its text part; empty: it is whole
+  // Names of modules outside the layers.
+  std::string embedding_module = "model.embed_tokens", norm_module = "model.norm";
   int64_t vocab = 0;
   int64_t hidden = 0;
   int64_t ff = 0;
@@ -129,7 +153,8 @@ struct ModelConfig {
   std::optional<HeadSizes> full_heads;  // of layers without a window; none: kv_heads and head_dim
   int64_t max_position = 0;
   double norm_eps = 1e-6;
-  double norm_offset = 0;  // added to the norms' weights; 1 if files store them minus one
+  double norm_offset = 0;     // added to the norms' weights; 1 if files store them minus one
+  bool norm_centred = false;  // layer norms without biases instead of RMS norms
   double init_std = 0.02;
   int64_t pad_id = -1;  // its embedding row gets no gradient from the lookup, as in transformers; -1: none
   bool tied = false;    // the head reads the embedding's table
@@ -137,6 +162,7 @@ struct ModelConfig {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;
+  bool qk_norm_spans = false;    // over all heads at once
   bool attention_gate = false;   // q_proj also has a gate for each output of attention, head by head
   bool v_norm = false;           // without a weight
   int64_t kv_readers = 0;        // the last layers, which read the keys and values of an earlier one: kv_source()
@@ -146,6 +172,7 @@ struct ModelConfig {
   Activation activation = Activation::silu;
   double embedding_scale = 1;
   double attention_scale = 0;  // multiplies q k^T; 0: 1 / sqrt(head_dim)
+  double attention_cap = 0;    // attention's logits are cap * tanh(logits / cap); 0: none
   double branch_scale = 1;     // multiplies the outputs of attention and MLP before the residual sum
   double logits_scale = 1;
   double logits_cap = 0;  // the logits are cap * tanh(logits / cap); 0: none
@@ -156,6 +183,9 @@ struct ModelConfig {
   bool sinks = false;                     // each head has a learned logit that joins the softmax but has no value
   DeltaNetConfig delta_net;
   Mamba2Config mamba2;
+  GatedConvConfig gated_conv;
+  std::vector<bool> no_mixer;  // (layers) the layer has an MLP or experts alone; empty: no layer is so
+  MatmulScales scales;
   LatentConfig latent;
   ExpertsConfig experts;
   std::optional<DType> dtype;  // dtype of the stored weights, if config.json names it
@@ -179,6 +209,8 @@ struct ModelConfig {
   int64_t kv_dim() const { return kv_heads * head_dim; }
   int64_t qkv_dim() const { return q_dim() + 2 * kv_dim(); }
 
+  bool mixes(int64_t layer) const { return no_mixer.empty() || !no_mixer[static_cast<size_t>(layer)]; }
+  bool attends(int64_t layer) const;
   bool rotates(int64_t layer) const { return no_rope.empty() || !no_rope[static_cast<size_t>(layer)]; }
   int64_t longest_window() const { return *std::max_element(window.begin(), window.end()); }  // 0: no layer has one
 

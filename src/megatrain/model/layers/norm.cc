@@ -3,7 +3,9 @@
 namespace megatrain {
 
 NormShape norm_shape(const ModelConfig& config) {
-  return {.eps = static_cast<float>(config.norm_eps), .offset = static_cast<float>(config.norm_offset)};
+  return {.eps = static_cast<float>(config.norm_eps),
+          .offset = static_cast<float>(config.norm_offset),
+          .centred = config.norm_centred};
 }
 
 Norm Norm::weightless(int64_t width, NormShape shape) {
@@ -25,6 +27,7 @@ void Norm::forward(const Binding& at, const View& x, const View& out, float* inv
                                      .weight_offset = shape_.offset,
                                      .eps = shape_.eps,
                                      .groups = x.cols / weight_.cols,
+                                     .centred = shape_.centred,
                                      .residual = residual,
                                      .out = out,
                                      .inv_rms = inv_rms});
@@ -36,6 +39,7 @@ void Norm::backward(const Binding& at, const Backward& a) const {
                                       .weight_offset = shape_.offset,
                                       .inv_rms = a.inv_rms,
                                       .groups = a.x.cols / weight_.cols,
+                                      .centred = shape_.centred,
                                       .grad_out = a.grad_out,
                                       .residual = a.residual,
                                       .grad_x = a.grad_x,

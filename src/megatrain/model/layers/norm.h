@@ -11,7 +11,8 @@ namespace megatrain {
 // The parameters that all norms of a model share.
 struct NormShape {
   float eps = 0;
-  float offset = 0;  // added to the weight; 1 if files store it minus one
+  float offset = 0;      // added to the weight; 1 if files store it minus one
+  bool centred = false;  // a layer norm without a bias
 };
 NormShape norm_shape(const ModelConfig& config);
 

@@ -43,9 +43,10 @@ int64_t rank_of(const AdapterRules& rules, const AdapterTargets& targets, const 
   return rank;
 }
 
-// Where PEFT has the halves of a parameter's adapter: it wraps gate_up_proj first, and down_proj around it.
+// Where PEFT has the halves of a parameter's adapter: it wraps gate_up_proj, or up_proj, first, and down_proj around
+// it.
 std::string wrapped(const TensorSpec& weight, bool other_too) {
-  const bool inner = other_too && weight.parameter.name.ends_with(".gate_up_proj");
+  const bool inner = other_too && weight.parameter.name.ends_with("up_proj");
   return module_of(weight.parameter.name) + (inner ? ".base_layer" : "");
 }
 

@@ -235,11 +235,19 @@ bool has_name_of_expert_module(const TensorSpec* half) {
 
 }  // namespace
 
-std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts, bool joins_experts) {
+std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts, bool joins_experts,
+                        std::string_view refused) {
   const bool one_by_one = std::ranges::any_of(
       layouts, [](const LayerLayout& layout) { return std::ranges::any_of(layout.tensors, is_expert_module); });
   for (const LayerLayout& layout : layouts) {
     std::vector<const TensorSpec*> halves = first_halves(layout);
+    if (std::ranges::any_of(halves,
+                            [&](const TensorSpec* half) { return last_part(adapted_module(*half)) == refused; }))
+      return fmt::format(
+          "PEFT refuses adapters of {0} in this family. megatrain reads and merges them; for PEFT leave such modules "
+          "out "
+          "with adapter.exclude={0}",
+          refused);
     if (adapts_experts(layout)) {
       std::erase_if(halves, [&](const TensorSpec* half) {  // leaves modules of one expert
         return !half->stored.name.empty() || half->part != layout.tensors.front().part;

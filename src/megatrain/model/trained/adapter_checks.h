@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "megatrain/model/trained/adapter.h"
@@ -22,7 +23,8 @@ void refuse_names_in_whole(const AdapterRules& rules);
 // Why PEFT reads these adapters otherwise than they are trained, or not at all; empty: it reads them as they are.
 // transformers joins gate and up of all experts into one parameter. If files hold experts one by one, PEFT takes the
 // names of their modules for the parameter, in every module of the model, and with one rank and one scale.
-// `joins_experts`: Family::peft_joins_experts.
-std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts, bool joins_experts);
+// `joins_experts`: Family::peft_joins_experts. `refused`: Family::peft_refuses.
+std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout>& layouts, bool joins_experts,
+                        std::string_view refused = {});
 
 }  // namespace megatrain

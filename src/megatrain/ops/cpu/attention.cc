@@ -60,6 +60,13 @@ struct ForwardTile {
   int64_t key_row;    // in k and v: the document's first row
 };
 
+void cap_scores(float cap, float* scores, int64_t count) {
+  for (int64_t j = 0; j < count; ++j) scores[j] = cap * std::tanh(scores[j] / cap);
+}
+
+// The slope of a capped score.
+float score_slope(float cap, float score) { return cap > 0 ? 1.0f - score / cap * (score / cap) : 1.0f; }
+
 float sink_of(const View& sinks, int64_t head) {
   float widened = 0;
   return *read(sinks, 0, head, 1, &widened);
@@ -111,6 +118,7 @@ void forward_tile(const Context& context, const AttentionShape& shape, const For
       std::fill(row, row + std::min(range.begin, keys), 0.0f);
       std::fill(row + std::min(range.end, keys), row + keys, 0.0f);
       if (range.begin >= range.end) continue;
+      if (shape.cap > 0) cap_scores(shape.cap, row + range.begin, range.end - range.begin);
       const float top = std::max(maximum[i], largest_of(row + range.begin, range.end - range.begin));
       for (int64_t j = range.begin; j < range.end; ++j) row[j] = exp_f32(row[j] - top);
       const float keep = exp_f32(maximum[i] - top);
@@ -188,9 +196,11 @@ void softmax_backward(const AttentionShape& shape, const QueryTile& q, const Key
       std::fill(row, row + std::min(range.begin, k.keys), 0.0f);
       std::fill(row + std::min(range.end, k.keys), row + k.keys, 0.0f);
     }
+    if (shape.cap > 0) cap_scores(shape.cap, p + range.begin, range.end - range.begin);
     for (int64_t j = range.begin; j < range.end; ++j) {
+      const float slope = score_slope(shape.cap, p[j]);
       p[j] = exp_f32(p[j] - q.lse[i]);
-      s[j] = p[j] * (s[j] - q.delta[i]) * shape.scale;
+      s[j] = p[j] * (s[j] - q.delta[i]) * shape.scale * slope;
     }
   }
 }

@@ -10,17 +10,26 @@ namespace {
 
 // The sigmoid's argument z, and gate times the slope of z.
 struct Silu {
+  static constexpr bool kGated = true;
   static float argument(float gate) { return gate; }
   static float gate_slope(float gate) { return gate; }
 };
 struct GeluTanh {
+  static constexpr bool kGated = true;
   static float argument(float gate) { return gate * (kGeluLinear + kGeluCubic * (gate * gate)); }
   static float gate_slope(float gate) { return gate * (kGeluLinear + 3.0f * kGeluCubic * (gate * gate)); }
 };
 struct GeluSigmoid {
+  static constexpr bool kGated = true;
   static float argument(float gate) { return kGeluSigmoid * gate; }
   static float gate_slope(float gate) { return kGeluSigmoid * gate; }
 };
+
+// Has no gate, so no up either. A NaN stays NaN.
+struct ReluSquared {
+  static constexpr bool kGated = false;
+};
+float positive(float x) { return x < 0 ? 0.0f : x; }
 
 // How gate and up are changed before the activation, and their gradients after it.
 struct AsTheyAre {
@@ -57,6 +66,17 @@ void with_gate(const Gate& gate, const Body& body) {
     case Activation::silu: return with_limits(Silu{});
     case Activation::gelu_tanh: return with_limits(GeluTanh{});
     case Activation::gelu_sigmoid: return with_limits(GeluSigmoid{});
+    case Activation::relu_squared: return body(ReluSquared{}, AsTheyAre{});
+  }
+}
+
+template <class Act, class Limits>
+float activated(Act, const Limits& limits, float raw_gate, float raw_up) {
+  if constexpr (Act::kGated) {
+    const float gate = limits.gate(raw_gate);
+    return gate / (1.0f + exp_f32(-Act::argument(gate))) * limits.up(raw_up);
+  } else {
+    return positive(raw_gate) * positive(raw_gate);
   }
 }
 
@@ -67,12 +87,37 @@ struct GatedGradient {
 // With s = sigmoid(z(gate)): d(gate s)/d(gate) = s (1 + gate z' (1 - s))
 template <class Act, class Limits>
 GatedGradient gradient(Act, const Limits& limits, float raw_gate, float raw_up, float grad) {
-  const float gate = limits.gate(raw_gate), up = limits.up(raw_up);
-  const float e = exp_f32(-Act::argument(gate));
-  const float s = 1.0f / (1.0f + e);
-  return {.out = gate / (1.0f + e) * up,
-          .gate = limits.grad_gate(raw_gate, grad * up * s * (1.0f + Act::gate_slope(gate) * (e * s))),
-          .up = limits.grad_up(raw_up, grad * (gate * s))};
+  if constexpr (!Act::kGated) {
+    const float x = positive(raw_gate);
+    return {.out = x * x, .gate = 2.0f * x * grad, .up = 0};
+  } else {
+    const float gate = limits.gate(raw_gate), up = limits.up(raw_up);
+    const float e = exp_f32(-Act::argument(gate));
+    const float s = 1.0f / (1.0f + e);
+    return {.out = gate / (1.0f + e) * up,
+            .gate = limits.grad_gate(raw_gate, grad * up * s * (1.0f + Act::gate_slope(gate) * (e * s))),
+            .up = limits.grad_up(raw_up, grad * (gate * s))};
+  }
+}
+
+// The chunk of up that belongs to one of gate, which stands for it without a gate.
+template <class Act>
+const float* read_up(Act, const View& gate_up, int64_t row, int64_t begin, int64_t count, const float* gate,
+                     Chunk& to) {
+  if constexpr (!Act::kGated) return gate;
+  return read(gate_up, row, gate_up.cols / 2 + begin, count, to.data());
+}
+
+// Writes the gradients of a chunk.
+template <class Act>
+void write_gradients(Act, const Chunk& grad_gate, const Chunk& grad_up, const View& to, int64_t row, int64_t begin,
+                     int64_t count) {
+  narrow(grad_gate.data(), to, row, begin, count);
+  if constexpr (Act::kGated) narrow(grad_up.data(), to, row, to.cols / 2 + begin, count);
+}
+
+void check_widths(const View& gate_up, const View& out, Activation activation) {
+  ensure(gate_up.cols == parts_of(activation) * out.cols, "a row of a gated activation is gate then up");
 }
 
 float row_gate_at(const View& row_gate, int64_t row) {
@@ -98,11 +143,8 @@ void forward(const Context& context, const View& gate_up, const View& row_gate, 
       for_chunks(size, [&](int64_t begin, int64_t count) {
         Chunk gate_buffer, up_buffer, out;
         const float* gates = read(gate_up, row, begin, count, gate_buffer.data());
-        const float* ups = read(gate_up, row, size + begin, count, up_buffer.data());
-        for (int64_t i = 0; i < count; ++i) {
-          const float gate = limits.gate(gates[i]);
-          out[i] = gate / (1.0f + exp_f32(-act.argument(gate))) * limits.up(ups[i]) * factor;
-        }
+        const float* ups = read_up(act, gate_up, row, begin, count, gates, up_buffer);
+        for (int64_t i = 0; i < count; ++i) out[i] = activated(act, limits, gates[i], ups[i]) * factor;
         narrow(out.data(), result, row, begin, count);
       });
     });
@@ -114,7 +156,7 @@ void forward(const Context& context, const View& gate_up, const View& row_gate, 
 void gated_forward(const Context& context, const GatedForward& args) {
   check_dtype(args.gate_up);
   check_dtype(args.out);
-  ensure(args.gate_up.cols == 2 * args.out.cols, "a row of a gated activation is gate then up");
+  check_widths(args.gate_up, args.out, args.activation);
   check_row_gate(args.row_gate, args.out);
   forward(context, args.gate_up, args.row_gate, args.out, {.activation = args.activation});
 }
@@ -123,8 +165,8 @@ void gated_backward(const Context& context, const GatedBackward& args) {
   check_dtype(args.gate_up);
   check_dtype(args.grad_out);
   check_dtype(args.grad_gate_up);
-  ensure(args.gate_up.cols == 2 * args.grad_out.cols && args.grad_gate_up.cols == args.gate_up.cols,
-         "a row of a gated activation is gate then up");
+  check_widths(args.gate_up, args.grad_out, args.activation);
+  check_widths(args.grad_gate_up, args.grad_out, args.activation);
   check_row_gate(args.row_gate, args.grad_out);
   ensure(args.row_gate.empty() == args.grad_row_gate.empty(), "a row gate has a gradient");
   with_gate({.activation = args.activation}, [&](auto act, const auto& limits) {
@@ -135,7 +177,7 @@ void gated_backward(const Context& context, const GatedBackward& args) {
       for_chunks(size, [&](int64_t begin, int64_t count) {
         Chunk gate_buffer, up_buffer, grad_buffer, grad_gate, grad_up, out;
         const float* gate = read(args.gate_up, row, begin, count, gate_buffer.data());
-        const float* up = read(args.gate_up, row, size + begin, count, up_buffer.data());
+        const float* up = read_up(act, args.gate_up, row, begin, count, gate, up_buffer);
         const float* grad = read(args.grad_out, row, begin, count, grad_buffer.data());
         for (int64_t i = 0; i < count; ++i) {
           const GatedGradient g = gradient(act, limits, gate[i], up[i], factor * grad[i]);
@@ -148,8 +190,7 @@ void gated_backward(const Context& context, const GatedBackward& args) {
           for (int64_t i = 0; i < count; ++i) out[i] *= factor;
         }
         if (!args.out.empty()) narrow(out.data(), args.out, row, begin, count);
-        narrow(grad_gate.data(), args.grad_gate_up, row, begin, count);
-        narrow(grad_up.data(), args.grad_gate_up, row, size + begin, count);
+        write_gradients(act, grad_gate, grad_up, args.grad_gate_up, row, begin, count);
       });
       if (args.row_gate.empty()) return;
       const float slope = factor * sigmoid(-row_gate_at(args.row_gate, row));
@@ -162,7 +203,7 @@ void gated_backward(const Context& context, const GatedBackward& args) {
 void experts_gated(const Context& context, const ExpertsGated& args) {
   check_dtype(args.gate_up);
   check_dtype(args.out);
-  ensure(args.gate_up.cols == 2 * args.out.cols, "a row of a gated activation is gate then up");
+  check_widths(args.gate_up, args.out, args.gate.activation);
   check(args.rows);
   const int64_t rows = count_rows(args.rows);
   forward(context, args.gate_up.slice_rows(0, rows), {}, args.out.slice_rows(0, rows), args.gate);
@@ -171,7 +212,7 @@ void experts_gated(const Context& context, const ExpertsGated& args) {
 void experts_gated_backward(const Context& context, const ExpertsGatedBackward& args) {
   check_dtype(args.gate_up);
   check_dtype(args.grad_act);
-  ensure(args.gate_up.cols == 2 * args.grad_act.cols, "a row of a gated activation is gate then up");
+  check_widths(args.gate_up, args.grad_act, args.gate.activation);
   ensure(args.bias.empty() || args.bias.first.cols == args.grad_y.cols, "a bias is as wide as the token's gradient");
   check(args.rows);
   const int64_t size = args.grad_act.cols;
@@ -185,7 +226,7 @@ void experts_gated_backward(const Context& context, const ExpertsGatedBackward& 
       for_chunks(size, [&](int64_t begin, int64_t count) {
         Chunk gate_buffer, up_buffer, grad_buffer, grad_gate, grad_up, out;
         const float* gate = read(args.gate_up, row, begin, count, gate_buffer.data());
-        const float* up = read(args.gate_up, row, size + begin, count, up_buffer.data());
+        const float* up = read_up(act, args.gate_up, row, begin, count, gate, up_buffer);
         const float* grad = read(args.grad_act, row, begin, count, grad_buffer.data());
         for (int64_t i = 0; i < count; ++i) {
           const GatedGradient g = gradient(act, limits, gate[i], up[i], weight * grad[i]);
@@ -196,8 +237,7 @@ void experts_gated_backward(const Context& context, const ExpertsGatedBackward& 
         grad_weight += sum_of(count, [&](int64_t i) { return static_cast<double>(grad[i]) * out[i]; });
         for (int64_t i = 0; i < count; ++i) out[i] *= weight;
         narrow(out.data(), args.grad_act, row, begin, count);
-        narrow(grad_gate.data(), args.gate_up, row, begin, count);
-        narrow(grad_up.data(), args.gate_up, row, size + begin, count);
+        write_gradients(act, grad_gate, grad_up, args.gate_up, row, begin, count);
       });
       if (!args.bias.empty()) {
         const int64_t expert = std::upper_bound(begin_of, begin_of + args.rows.experts, place) - begin_of - 1;

@@ -88,6 +88,7 @@ class ConvColumns {
   // The gradient of the convolution's sum, before SiLU.
   void slope_of(int64_t t, int64_t document_begin, float* slope) const {
     float x_buffer[kConvColumns], g_buffer[kConvColumns], sum[kConvColumns];
+    if (!args_.silu) return widen(args_.grad_out, t, begin_, count_, slope);
     taps_.start(count_, sum);
     for (int64_t i = 0; i < taps_.taps; ++i) {
       const int64_t from = t - (taps_.taps - 1) + i;
@@ -137,7 +138,7 @@ void short_conv_forward(const Context& context, const ShortConvForward& args) {
           if (from >= args.documents.begin[d])
             add_tap(taps.weight_of[i], read(args.x, from, begin, count, x_buffer), count, sum);
         }
-        silu_of(sum, count);
+        if (args.silu) silu_of(sum, count);
         narrow(sum, args.out, t, begin, count);
       }
     }
@@ -178,7 +179,7 @@ void short_conv_cached(const Context& context, const ShortConvCached& args) {
       widen(args.x, t, begin, count, past[kept]);
       for (int64_t i = 0; i < taps.taps; ++i) add_tap(taps.weight_of[i], past[i], count, sum);
       for (int64_t i = 0; i < kept; ++i) narrow(past[i + 1], window, i, begin, count);
-      silu_of(sum, count);
+      if (args.silu) silu_of(sum, count);
       narrow(sum, args.out, t, begin, count);
     }
   });

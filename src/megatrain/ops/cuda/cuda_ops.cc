@@ -60,7 +60,8 @@ class CudaOps final : public Ops {
     const int64_t tokens = shape.tokens;
     int64_t bytes = std::max({CudaLinear::kWorkspaceBytes, rmsnorm_scratch_bytes(tokens, 1, shape.hidden),
                               column_sum_scratch_bytes(tokens, std::max(shape.hidden, 2 * shape.ff))});
-    bytes = std::max({bytes, delta_net_bytes(shape.delta_rule), mamba2_bytes(shape.ssd)});
+    bytes = std::max({bytes, delta_net_bytes(shape.delta_rule), mamba2_bytes(shape.ssd),
+                      short_conv_scratch_bytes(tokens, shape.conv_channels, kMostConvTaps)});
     for (const AttentionShape& attention : shape.attention) {
       const int64_t columns = (attention.heads + 2 * attention.kv_heads) * attention.head_dim;
       bytes = std::max({bytes, rmsnorm_scratch_bytes(tokens, attention.heads, attention.head_dim),
@@ -103,7 +104,7 @@ class CudaOps final : public Ops {
     const cudaStream_t native = native_stream(stream);
     if (takes_wide(args)) {
       launch_wide(args, native);
-    } else if (!attention_.forward(args, native)) {
+    } else if (args.shape.cap > 0 || !attention_.forward(args, native)) {
       return launch(args, native);
     }
     if (!args.sinks.empty()) launch_add_sinks(args, native);
@@ -112,7 +113,7 @@ class CudaOps final : public Ops {
     const cudaStream_t native = native_stream(stream);
     if (takes_wide(args)) {
       launch_wide(args, scratch_.take(attention_scratch_bytes(args.shape), native), native);
-    } else if (!attention_.backward(args, native)) {
+    } else if (args.shape.cap > 0 || !attention_.backward(args, native)) {
       launch(args, scratch_.take(attention_scratch_bytes(args.shape), native), native);
     }
     if (args.grad_sinks.empty()) return;

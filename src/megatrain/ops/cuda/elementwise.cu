@@ -26,7 +26,7 @@ __global__ void gated_forward_kernel(const T* gate_up, int64_t in_stride, const 
   for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
     float g[kVec], u[kVec];
     load<T, kVec>(gate + c, g);
-    load<T, kVec>(gate + cols + c, u);
+    load_up<Act, T, kVec>(gate + c, cols, u);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) g[j] = gated<Act>(g[j], u[j]) * factor;
     store<T, kVec>(to + c, g);
@@ -42,7 +42,7 @@ __global__ void gated_backward_kernel(const T* gate_up, int64_t in_stride, const
   for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
     float g[kVec], u[kVec], d[kVec];
     load<T, kVec>(gate + c, g);
-    load<T, kVec>(gate + cols + c, u);
+    load_up<Act, T, kVec>(gate + c, cols, u);
     load<T, kVec>(dy + c, d);
     if (out) {
       float act[kVec];
@@ -57,7 +57,7 @@ __global__ void gated_backward_kernel(const T* gate_up, int64_t in_stride, const
       u[j] = both.up;
     }
     store<T, kVec>(grad + c, g);
-    store<T, kVec>(grad + cols + c, u);
+    store_up<Act, T, kVec>(grad + c, cols, u);
   }
 }
 
@@ -83,7 +83,7 @@ __global__ void row_gated_backward_kernel(const T* gate_up, int64_t in_stride, R
   for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
     float g[kVec], u[kVec], d[kVec], act[kVec];
     load<T, kVec>(gate + c, g);
-    load<T, kVec>(gate + cols + c, u);
+    load_up<Act, T, kVec>(gate + c, cols, u);
     load<T, kVec>(dy + c, d);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) {
@@ -96,7 +96,7 @@ __global__ void row_gated_backward_kernel(const T* gate_up, int64_t in_stride, R
     }
     if (out) store<T, kVec>(out + blockIdx.x * act_stride + c, act);
     store<T, kVec>(grad + c, g);
-    store<T, kVec>(grad + cols + c, u);
+    store_up<Act, T, kVec>(grad + c, cols, u);
   }
   dot = block_sum(dot, shared);
   if (threadIdx.x != 0) return;
@@ -113,7 +113,7 @@ void check_row_gate(const View& row_gate, const View& of) {
 
 void launch(const GatedForward& args, cudaStream_t stream) {
   if (args.out.rows == 0) return;
-  ensure(args.gate_up.cols == 2 * args.out.cols && args.gate_up.dtype == args.out.dtype,
+  ensure(args.gate_up.cols == parts_of(args.activation) * args.out.cols && args.gate_up.dtype == args.out.dtype,
          "a gated activation halves a row");
   check_row_gate(args.row_gate, args.out);
   visit_elements(args.out.dtype, [&](auto element) {
@@ -138,7 +138,8 @@ void launch(const GatedForward& args, cudaStream_t stream) {
 
 void launch(const GatedBackward& args, cudaStream_t stream) {
   if (args.grad_out.rows == 0) return;
-  ensure(args.gate_up.cols == 2 * args.grad_out.cols && args.grad_gate_up.cols == args.gate_up.cols,
+  ensure(args.gate_up.cols == parts_of(args.activation) * args.grad_out.cols &&
+             args.grad_gate_up.cols == args.gate_up.cols,
          "a gated activation halves a row");
   ensure(args.gate_up.dtype == args.grad_out.dtype && args.grad_gate_up.dtype == args.grad_out.dtype,
          "tensors of a gated activation share a dtype");

@@ -53,7 +53,7 @@ __global__ void gated_kernel(const T* gate_up, int64_t in_stride, T* out, int64_
     for (int64_t c = threadIdx.x * kVec; c < cols; c += blockDim.x * kVec) {
       float g[kVec], u[kVec];
       load<T, kVec>(gate + c, g);
-      load<T, kVec>(gate + cols + c, u);
+      load_up<Act, T, kVec>(gate + c, cols, u);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) g[j] = gated<Act>(limits.gate(g[j]), limits.up(u[j]));
       store<T, kVec>(to + c, g);
@@ -100,7 +100,7 @@ __global__ void gated_backward_kernel(GatedBackwardRows args, T* gate_up, T* gra
     for (int64_t c = threadIdx.x * kVec; c < args.ff; c += blockDim.x * kVec) {
       float g[kVec], u[kVec], d[kVec];
       load<T, kVec>(gate + c, g);
-      load<T, kVec>(gate + args.ff + c, u);
+      load_up<Act, T, kVec>(gate + c, args.ff, u);
       load<T, kVec>(act + c, d);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
@@ -113,7 +113,7 @@ __global__ void gated_backward_kernel(GatedBackwardRows args, T* gate_up, T* gra
         u[j] = args.limits.grad_up(u[j], both.up);
       }
       store<T, kVec>(gate + c, g);
-      store<T, kVec>(gate + args.ff + c, u);
+      store_up<Act, T, kVec>(gate + c, args.ff, u);
       store<T, kVec>(act + c, d);
     }
     if (bias) {
@@ -222,7 +222,7 @@ void launch(const GatherRows& args, cudaStream_t stream) {
 }
 
 void launch(const ExpertsGated& args, cudaStream_t stream) {
-  ensure(args.gate_up.cols == 2 * args.out.cols && args.gate_up.dtype == args.out.dtype,
+  ensure(args.gate_up.cols == parts_of(args.gate.activation) * args.out.cols && args.gate_up.dtype == args.out.dtype,
          "a gated activation halves a row");
   if (args.rows.most == 0) return;
   visit_elements(args.out.dtype, [&](auto element) {
@@ -242,7 +242,8 @@ void launch(const ExpertsGated& args, cudaStream_t stream) {
 
 void launch(const ExpertsGatedBackward& args, cudaStream_t stream) {
   const View& bias = args.bias.first;
-  ensure(args.gate_up.cols == 2 * args.grad_act.cols && args.gate_up.dtype == args.grad_act.dtype,
+  ensure(args.gate_up.cols == parts_of(args.gate.activation) * args.grad_act.cols &&
+             args.gate_up.dtype == args.grad_act.dtype,
          "a gated activation halves a row");
   ensure(args.bias.empty() || (bias.cols == args.grad_y.cols && bias.dtype == args.gate_up.dtype &&
                                args.grad_y.dtype == args.gate_up.dtype),

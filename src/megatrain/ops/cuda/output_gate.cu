@@ -8,9 +8,20 @@ namespace {
 
 constexpr int kMostThreads = 256;
 
-__device__ float gate_factor(float gate) { return 1.0f / (1.0f + expf(-gate)); }
+// A gate's factor, and its slope.
+struct Factor {
+  float value, slope;
+};
 
-template <class T, int kVec>
+template <GateForm kForm>
+__device__ Factor factor_of(float gate) {
+  if constexpr (kForm == GateForm::plain) return {gate, 1.0f};
+  const float s = 1.0f / (1.0f + expf(-gate));
+  if constexpr (kForm == GateForm::silu) return {gate * s, s * (1.0f + gate * (1.0f - s))};
+  return {s, s * (1.0f - s)};
+}
+
+template <class T, int kVec, GateForm kForm>
 __global__ void output_gate_kernel(const T* x, int64_t x_stride, const T* gate, int64_t gate_stride, T* out,
                                    int64_t out_stride, int64_t cols) {
   const int64_t row = blockIdx.x;
@@ -19,7 +30,7 @@ __global__ void output_gate_kernel(const T* x, int64_t x_stride, const T* gate, 
     load<T, kVec>(x + row * x_stride + c, value);
     load<T, kVec>(gate + row * gate_stride + c, g);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) value[j] *= gate_factor(g[j]);
+    for (int j = 0; j < kVec; ++j) value[j] *= factor_of<kForm>(g[j]).value;
     store<T, kVec>(out + row * out_stride + c, value);
   }
 }
@@ -35,7 +46,7 @@ struct Rows {
 };
 Rows rows_of(const View& view) { return {view.data, view.row_stride}; }
 
-template <class T, int kVec>
+template <class T, int kVec, GateForm kForm>
 __global__ void output_gate_backward_kernel(Rows x, Rows gate, Rows grad_out, Rows grad_x, Rows grad_gate,
                                             int64_t cols) {
   const int64_t row = blockIdx.x;
@@ -46,13 +57,26 @@ __global__ void output_gate_backward_kernel(Rows x, Rows gate, Rows grad_out, Ro
     load<T, kVec>(grad_out.at<T>(row) + c, grad);
 #pragma unroll
     for (int j = 0; j < kVec; ++j) {
-      const float s = gate_factor(g[j]);
-      g[j] = grad[j] * value[j] * (s * (1.0f - s));
-      grad[j] *= s;
+      const Factor factor = factor_of<kForm>(g[j]);
+      g[j] = grad[j] * value[j] * factor.slope;
+      grad[j] *= factor.value;
     }
     store<T, kVec>(grad_gate.at<T>(row) + c, g);
     store<T, kVec>(grad_x.at<T>(row) + c, grad);
   }
+}
+
+// Calls body with the number of elements per access and the form.
+template <int kPacked, class Body>
+void visit_gates(bool packed, GateForm form, const Body& body) {
+  const auto visit = [&]<int kVec>() {
+    switch (form) {
+      case GateForm::sigmoid: return body.template operator()<kVec, GateForm::sigmoid>();
+      case GateForm::silu: return body.template operator()<kVec, GateForm::silu>();
+      case GateForm::plain: return body.template operator()<kVec, GateForm::plain>();
+    }
+  };
+  packed ? visit.template operator()<kPacked>() : visit.template operator()<1>();
 }
 
 }  // namespace
@@ -64,14 +88,13 @@ void launch(const OutputGateForward& args, cudaStream_t stream) {
          "each output has a gate of its dtype");
   visit_elements(args.out.dtype, [&](auto element) {
     using T = decltype(element);
-    const auto enqueue = [&]<int kVec>() {
-      output_gate_kernel<T, kVec>
+    const bool packed = packs(args.x, kPack<T>) && packs(args.gate, kPack<T>) && packs(args.out, kPack<T>);
+    visit_gates<kPack<T>>(packed, args.form, [&]<int kVec, GateForm kForm>() {
+      output_gate_kernel<T, kVec, kForm>
           <<<grid_size(args.out.rows), row_threads(ceil_div(args.out.cols, kVec), kMostThreads), 0, stream>>>(
               args.x.as<T>(), args.x.row_stride, args.gate.as<T>(), args.gate.row_stride, args.out.as<T>(),
               args.out.row_stride, args.out.cols);
-    };
-    const bool packed = packs(args.x, kPack<T>) && packs(args.gate, kPack<T>) && packs(args.out, kPack<T>);
-    packed ? enqueue.template operator()<kPack<T>>() : enqueue.template operator()<1>();
+    });
   });
   check_launch();
 }
@@ -85,15 +108,14 @@ void launch(const OutputGateBackward& args, cudaStream_t stream) {
          "each output has a gate of its dtype");
   visit_elements(args.x.dtype, [&](auto element) {
     using T = decltype(element);
-    const auto enqueue = [&]<int kVec>() {
-      output_gate_backward_kernel<T, kVec>
+    const bool packed = packs(args.x, kPack<T>) && packs(args.gate, kPack<T>) && packs(args.grad_out, kPack<T>) &&
+                        packs(args.grad_x, kPack<T>) && packs(args.grad_gate, kPack<T>);
+    visit_gates<kPack<T>>(packed, args.form, [&]<int kVec, GateForm kForm>() {
+      output_gate_backward_kernel<T, kVec, kForm>
           <<<grid_size(args.x.rows), row_threads(ceil_div(args.x.cols, kVec), kMostThreads), 0, stream>>>(
               rows_of(args.x), rows_of(args.gate), rows_of(args.grad_out), rows_of(args.grad_x),
               rows_of(args.grad_gate), args.x.cols);
-    };
-    const bool packed = packs(args.x, kPack<T>) && packs(args.gate, kPack<T>) && packs(args.grad_out, kPack<T>) &&
-                        packs(args.grad_x, kPack<T>) && packs(args.grad_gate, kPack<T>);
-    packed ? enqueue.template operator()<kPack<T>>() : enqueue.template operator()<1>();
+    });
   });
   check_launch();
 }

@@ -36,20 +36,36 @@ __device__ void load_weight(const T* weight, int64_t at, float offset, float (&w
   }
 }
 
-// kMore: there is a weight offset or a residual.
+// The mean of a vector, or zero if it is not centred.
+template <class T, int kVec>
+__device__ float mean_of(const T* from, int64_t size, bool centred, float* shared) {
+  if (!centred) return 0;
+  float sum = 0;
+  for (int64_t c = threadIdx.x * kVec; c < size; c += blockDim.x * kVec) {
+    float a[kVec];
+    load<T, kVec>(from + c, a);
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) sum += a[j];
+  }
+  return block_sum(sum, shared) / static_cast<float>(size);
+}
+
+// kMore: there is a weight offset, a residual or a mean to subtract.
 template <class T, int kVec, bool kMore>
 __global__ void forward_kernel(Rows x, const T* weight, float offset, float eps, int64_t groups, int64_t size,
-                               Rows residual, Rows out, float* inv_rms) {
+                               bool centred, Rows residual, Rows out, float* inv_rms) {
   __shared__ float shared[32];
   const int64_t v = blockIdx.x;
   const T* from = x.vector<T>(v, groups, size);
   T* to = out.vector<T>(v, groups, size);
+  float mean = 0;
+  if constexpr (kMore) mean = mean_of<T, kVec>(from, size, centred, shared);
   float squares = 0;
   for (int64_t c = threadIdx.x * kVec; c < size; c += blockDim.x * kVec) {
     float a[kVec];
     load<T, kVec>(from + c, a);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) squares += a[j] * a[j];
+    for (int j = 0; j < kVec; ++j) squares += (a[j] - mean) * (a[j] - mean);
   }
   squares = block_sum(squares, shared);
   const float inv = 1.0f / sqrtf(squares / static_cast<float>(size) + eps);
@@ -59,7 +75,7 @@ __global__ void forward_kernel(Rows x, const T* weight, float offset, float eps,
     load<T, kVec>(from + c, a);
     load_weight<T, kMore>(weight, c, offset, w);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) a[j] = a[j] * inv * w[j];
+    for (int j = 0; j < kVec; ++j) a[j] = (a[j] - mean) * inv * w[j];
     if constexpr (kMore) {
       if (residual.data) {
         float r[kVec];
@@ -74,9 +90,9 @@ __global__ void forward_kernel(Rows x, const T* weight, float offset, float eps,
 
 // sums[(k * kVec + j) * threads + thread] is the weight gradient of column (k * threads + thread) * kVec + j: each
 // thread touches only its own, and a warp touches 32 banks.
-template <class T, int kVec, bool kOffset>
+template <class T, int kVec, bool kMore>
 __global__ void backward_kernel(Rows x, const T* weight, float offset, const float* inv_rms, int64_t groups,
-                                int64_t size, int64_t vectors, Rows grad_out, Rows residual, Rows grad_x,
+                                int64_t size, bool centred, int64_t vectors, Rows grad_out, Rows residual, Rows grad_x,
                                 float* partials) {
   extern __shared__ float sums[];
   __shared__ float shared[32];
@@ -92,29 +108,33 @@ __global__ void backward_kernel(Rows x, const T* weight, float offset, const flo
     T* dx = grad_x.vector<T>(v, groups, size);
     const T* res = residual.data ? residual.vector<T>(v, groups, size) : nullptr;
     const float inv = inv_rms[v];
-    float dot = 0;
+    float mean = 0, dot = 0, total = 0;
+    if constexpr (kMore) mean = mean_of<T, kVec>(in, size, centred, shared);
     for (int64_t c = threadIdx.x * kVec, k = 0; c < size; c += stride, ++k) {
       float a[kVec], d[kVec], w[kVec];
       load<T, kVec>(in + c, a);
       load<T, kVec>(dy + c, d);
-      load_weight<T, kOffset>(weight, c, offset, w);
+      load_weight<T, kMore>(weight, c, offset, w);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
-        dot += d[j] * w[j] * a[j];
-        sums[(k * kVec + j) * blockDim.x + threadIdx.x] += d[j] * (a[j] * inv);
+        dot += d[j] * w[j] * (a[j] - mean);
+        if constexpr (kMore) total += d[j] * w[j];
+        sums[(k * kVec + j) * blockDim.x + threadIdx.x] += d[j] * ((a[j] - mean) * inv);
       }
     }
     dot = block_sum(dot, shared);
     const float pull = dot * inv * inv / static_cast<float>(size);
+    float level = 0;
+    if constexpr (kMore) level = centred ? block_sum(total, shared) / static_cast<float>(size) : 0.0f;
     for (int64_t c = threadIdx.x * kVec; c < size; c += stride) {
       float a[kVec], d[kVec], w[kVec], r[kVec];
       load<T, kVec>(in + c, a);
       load<T, kVec>(dy + c, d);
-      load_weight<T, kOffset>(weight, c, offset, w);
+      load_weight<T, kMore>(weight, c, offset, w);
       if (res) load<T, kVec>(res + c, r);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
-        const float grad = inv * (d[j] * w[j] - a[j] * pull);
+        const float grad = inv * (d[j] * w[j] - (a[j] - mean) * pull - level);
         d[j] = res ? r[j] + grad : grad;
       }
       store<T, kVec>(dx + c, d);
@@ -159,11 +179,11 @@ void launch(const RmsNormForward& args, cudaStream_t stream) {
     using T = decltype(element);
     const bool packed = packs_groups(args.x, size, kPack<T>) && packs_groups(args.out, size, kPack<T>) &&
                         packs(args.residual, kPack<T>) && packs(args.weight, kPack<T>);
-    const bool more = args.weight_offset != 0 || !args.residual.empty();
+    const bool more = args.weight_offset != 0 || !args.residual.empty() || args.centred;
     visit_variant<kPack<T>>(packed, more, [&]<int kVec, bool kMore>() {
       forward_kernel<T, kVec, kMore>
           <<<grid_size(vectors), row_threads(ceil_div(size, kVec), kMostThreads), 0, stream>>>(
-              rows_of(args.x), args.weight.as<T>(), args.weight_offset, args.eps, args.groups, size,
+              rows_of(args.x), args.weight.as<T>(), args.weight_offset, args.eps, args.groups, size, args.centred,
               rows_of(args.residual), rows_of(args.out), args.inv_rms);
     });
   });
@@ -186,17 +206,17 @@ void launch(const RmsNormBackward& args, void* scratch, cudaStream_t stream) {
       const bool packed = packs_groups(args.x, size, kPack<T>) && packs_groups(args.grad_out, size, kPack<T>) &&
                           packs_groups(args.grad_x, size, kPack<T>) && packs(args.residual, kPack<T>) &&
                           packs(args.weight, kPack<T>);
-      visit_variant<kPack<T>>(packed, args.weight_offset != 0, [&]<int kVec, bool kOffset>() {
+      visit_variant<kPack<T>>(packed, args.weight_offset != 0 || args.centred, [&]<int kVec, bool kMore>() {
         const unsigned threads = row_threads(ceil_div(size, kVec), kMostThreads);
         const int64_t shared =
             round_up(size, static_cast<int64_t>(threads) * kVec) * static_cast<int64_t>(sizeof(float));
         if (shared > 40 * 1024) {
-          CUDA_CHECK(cudaFuncSetAttribute(backward_kernel<T, kVec, kOffset>,
-                                          cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+          CUDA_CHECK(cudaFuncSetAttribute(backward_kernel<T, kVec, kMore>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          static_cast<int>(shared)));
         }
-        backward_kernel<T, kVec, kOffset><<<grid_size(blocks), threads, static_cast<size_t>(shared), stream>>>(
-            rows_of(args.x), args.weight.as<T>(), args.weight_offset, args.inv_rms, args.groups, size, vectors,
-            rows_of(args.grad_out), rows_of(args.residual), rows_of(args.grad_x), partials);
+        backward_kernel<T, kVec, kMore><<<grid_size(blocks), threads, static_cast<size_t>(shared), stream>>>(
+            rows_of(args.x), args.weight.as<T>(), args.weight_offset, args.inv_rms, args.groups, size, args.centred,
+            vectors, rows_of(args.grad_out), rows_of(args.residual), rows_of(args.grad_x), partials);
       });
     });
     check_launch();

@@ -89,7 +89,7 @@ __device__ float silu(float x) { return x / (1.0f + expf(-x)); }
 // grid (column blocks, ranges of kForwardTokens)
 template <class T, class W, int kTaps, int kVec>
 __global__ void conv_forward_kernel(Documents documents, int64_t tokens, int64_t columns, ConvRows x, const W* weight,
-                                    const W* bias, ConvRows out) {
+                                    const W* bias, ConvRows out, bool activated) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kVec;
   if (column >= columns) return;
   const int64_t first = blockIdx.y * kForwardTokens;
@@ -108,7 +108,7 @@ __global__ void conv_forward_kernel(Documents documents, int64_t tokens, int64_t
     load<T, kVec>(x.at<const T>(t, column), inputs[kTaps - 1]);
     convolve(taps, biases, inputs, sum);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) sum[j] = silu(sum[j]);
+    for (int j = 0; j < kVec && activated; ++j) sum[j] = silu(sum[j]);
     store<T, kVec>(out.at<T>(t, column), sum);
   }
 }
@@ -119,7 +119,7 @@ __global__ void conv_forward_kernel(Documents documents, int64_t tokens, int64_t
 template <class T, class W, int kTaps, int kVec>
 __global__ void conv_backward_kernel(Documents documents, int64_t tokens, int64_t columns, int64_t range, ConvRows x,
                                      const W* weight, const W* bias, ConvRows grad_out, ConvRows grad_x,
-                                     float* partials, float* bias_partials) {
+                                     float* partials, float* bias_partials, bool activated) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kVec;
   if (column >= columns) return;
   const int64_t first = blockIdx.y * range, end = first + range < tokens ? first + range : tokens;
@@ -155,7 +155,7 @@ __global__ void conv_backward_kernel(Documents documents, int64_t tokens, int64_
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
         const float e = expf(-sum[j]), s = 1.0f / (1.0f + e);
-        slope[j] = grad[j] * (s + silu(sum[j]) * (1.0f - s));
+        slope[j] = activated ? grad[j] * (s + silu(sum[j]) * (1.0f - s)) : grad[j];
       }
     }
     if (t < end) {
@@ -204,7 +204,7 @@ __device__ float earlier_input(const int32_t* sequences, const int32_t* position
 // grid (column blocks, tokens)
 template <class T, class W, int kTaps>
 __global__ void conv_cached_kernel(int64_t columns, const int32_t* sequences, const int32_t* positions, ConvRows x,
-                                   const W* weight, const W* bias, ConvRows window, ConvRows out) {
+                                   const W* weight, const W* bias, ConvRows window, ConvRows out, bool activated) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, token = blockIdx.y;
   if (column >= columns) return;
   float sum = bias ? widen(bias[column]) : 0.0f;
@@ -213,7 +213,7 @@ __global__ void conv_cached_kernel(int64_t columns, const int32_t* sequences, co
     sum += widen(weight[column * kTaps + i]) *
            earlier_input<T, kTaps>(sequences, positions, x, window, token, kTaps - 1 - i, column);
   }
-  *out.at<T>(token, column) = narrow<T>(silu(sum));
+  *out.at<T>(token, column) = narrow<T>(activated ? silu(sum) : sum);
 }
 
 // grid (column blocks, tokens): the last new token of each sequence replaces its window. A row is read before it is
@@ -278,7 +278,7 @@ void launch(const ShortConvForward& args, cudaStream_t stream) {
       conv_forward_kernel<T, W, kTaps, kVec>
           <<<conv_grid(args.x.cols, kVec, ceil_div(args.x.rows, kForwardTokens)), kThreads, 0, stream>>>(
               args.documents, args.x.rows, args.x.cols, conv_rows(args.x), args.weight.as<W>(), bias_of<W>(args.bias),
-              conv_rows(args.out));
+              conv_rows(args.out), args.silu);
     };
     packs(args.x, kPack<T>) && packs(args.out, kPack<T>) ? call.template operator()<kPack<T>>()
                                                          : call.template operator()<1>();
@@ -306,7 +306,7 @@ void launch(const ShortConvBackward& args, void* scratch, cudaStream_t stream) {
       const auto call = [&]<int kVec>() {
         conv_backward_kernel<T, W, kTaps, kVec><<<conv_grid(columns, kVec, ranges), kThreads, 0, stream>>>(
             args.documents, tokens, columns, range, conv_rows(args.x), args.weight.as<W>(), bias_of<W>(args.bias),
-            conv_rows(args.grad_out), conv_rows(args.grad_x), partials, bias_partials);
+            conv_rows(args.grad_out), conv_rows(args.grad_x), partials, bias_partials, args.silu);
       };
       packs(args.x, kPacked) && packs(args.grad_out, kPacked) && packs(args.grad_x, kPacked)
           ? call.template operator()<kPacked>()
@@ -329,7 +329,7 @@ void launch(const ShortConvCached& args, cudaStream_t stream) {
     const dim3 grid = conv_grid(args.x.cols, 1, args.x.rows);
     conv_cached_kernel<T, W, kTaps><<<grid, kThreads, 0, stream>>>(
         args.x.cols, args.sequences, args.positions, conv_rows(args.x), args.weight.as<W>(), bias_of<W>(args.bias),
-        conv_rows(args.window), conv_rows(args.out));
+        conv_rows(args.window), conv_rows(args.out), args.silu);
     conv_window_kernel<T, kTaps><<<grid, kThreads, 0, stream>>>(
         args.x.rows, args.x.cols, args.sequences, args.positions, conv_rows(args.x), conv_rows(args.window));
   });

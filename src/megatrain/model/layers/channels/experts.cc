@@ -31,7 +31,7 @@ struct Experts::Routing {
 
 struct Experts::Rows {
   View x;               // (R, H) gathered inputs; later, in forward, the outputs of the down matmul
-  View gate_up;         // (R, 2F)
+  View gate_up;         // (R, 2F), or (R, F) without a gate
   View act;             // (R, F)
   View sum;             // (T, H) fp32 sum over the groups so far, if there are several
   std::byte* adapters;  // AdapterBinding::scratch of a group
@@ -99,7 +99,7 @@ Experts::Rows Experts::carve_rows(Carver& work, int64_t tokens) const {
   const int64_t most = most_rows(tokens);
   Rows r{};
   r.x = work.view(dtype_, most, router_.in_width());
-  r.gate_up = work.view(dtype_, most, 2 * c_.ff);
+  r.gate_up = work.view(dtype_, most, parts_of(c_.gate.activation) * c_.ff);
   r.act = work.view(dtype_, most, c_.ff);
   r.adapters = carve_adapters(work, tokens);
   return r;

@@ -5,23 +5,23 @@
 namespace megatrain {
 
 struct Mlp::Work final : Channel::Work {
-  Chunked gate_up;     // (2F)
+  Chunked gate_up;     // (2F), or (F) without a gate
   Chunked row_gate;    // (1) only with a row gate
   Chunked act;         // (F) multiplied by the row gate
   View grad_act;       // (C, F)
   View grad_row_gate;  // (C, 1)
 };
 
-Mlp::Mlp(Activation activation, DType dtype, const LinearTensors& from, double out_scale)
+Mlp::Mlp(Activation activation, DType dtype, const LinearTensors& from, double out_scale, double in_scale)
     : activation_(activation),
       dtype_(dtype),
-      gate_up_(from, BlockOperand::gate_up, BlockOperand::gate_up_bias),
+      gate_up_(Linear(from, BlockOperand::gate_up, BlockOperand::gate_up_bias).times(in_scale)),
       row_gate_(from, BlockOperand::row_gate),
       down_(Linear(from, BlockOperand::down, BlockOperand::down_bias).times(out_scale)) {}
 
 std::unique_ptr<Channel::Work> Mlp::carve(const Space& space) const {
   auto w = std::make_unique<Work>();
-  w->gate_up = space.chunked(matmuls, dtype_, 2 * ff());
+  w->gate_up = space.chunked(matmuls, dtype_, gate_up_.out_width());
   w->act = space.chunked(everything, dtype_, ff());
   w->grad_act = space.work.view(dtype_, space.chunk, ff());
   if (has_row_gate()) {
@@ -86,7 +86,7 @@ void Mlp::backward(const Binding& at, const Call& call, const View& x, const Vie
 
 std::unique_ptr<Channel::Work> Mlp::carve_decode(Carver& carver, int64_t tokens) const {
   auto w = std::make_unique<Work>();
-  w->gate_up.view = carver.view(dtype_, tokens, 2 * ff());
+  w->gate_up.view = carver.view(dtype_, tokens, gate_up_.out_width());
   w->act.view = carver.view(dtype_, tokens, ff());
   if (has_row_gate()) w->row_gate.view = carver.view(dtype_, tokens, 1);
   return w;

@@ -1,4 +1,5 @@
-// The gated MLP: y = residual + out_scale down(gated(gate_up(x))), over ranges of tokens.
+// The MLP: y = residual + out_scale down(activation(in_scale gate_up(x))), over ranges of tokens. Most activations have
+// a gate (ops/elementwise.h); gate_up is `up` alone for one that has none.
 //
 // A shared expert may have a row gate: each token's output is multiplied by sigmoid(row_gate(x)), one number a token.
 // That is done before `down`, whose rows are narrower. The record's layout decides whether there is one.
@@ -14,7 +15,7 @@ namespace megatrain {
 
 class Mlp final : public Channel {
  public:
-  Mlp(Activation activation, DType dtype, const LinearTensors& from, double out_scale = 1);
+  Mlp(Activation activation, DType dtype, const LinearTensors& from, double out_scale = 1, double in_scale = 1);
 
   std::vector<std::string> keep_levels() const override { return {"products"}; }
   std::unique_ptr<Channel::Work> carve(const Space& space) const override;

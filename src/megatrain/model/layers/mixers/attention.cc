@@ -59,7 +59,8 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
       .window = window,
       .scale = static_cast<float>(config.attention_scale > 0 ? config.attention_scale
                                                              : 1.0 / std::sqrt(static_cast<double>(heads.head_dim))),
-      .out_scale = config.branch_scale,
+      .cap = static_cast<float>(config.attention_cap),
+      .out_scale = config.branch_scale * config.scales.attention_out,
       .norm = norm_shape(config),
       .dtype = shape.dtype,
       .positions = shape.positions,
@@ -72,7 +73,7 @@ AttentionSizes attention_sizes(const ModelConfig& config, const ModelShape& shap
 std::vector<AttentionShape> attention_shapes(const ModelConfig& config, int64_t tokens) {
   std::vector<AttentionShape> shapes;
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    if (config.delta_net.in_layer(layer)) continue;
+    if (!config.attends(layer)) continue;
     const AttentionSizes sizes = attention_sizes(config, {}, layer);
     if (std::ranges::any_of(shapes, [&](const AttentionShape& shape) {
           return shape.window == sizes.window && shape.kv_heads == sizes.kv_heads && shape.head_dim == sizes.head_dim;
@@ -83,7 +84,8 @@ std::vector<AttentionShape> attention_shapes(const ModelConfig& config, int64_t 
                       .kv_heads = sizes.kv_heads,
                       .head_dim = sizes.head_dim,
                       .window = sizes.window,
-                      .scale = sizes.scale});
+                      .scale = sizes.scale,
+                      .cap = sizes.cap});
   }
   return shapes;
 }
@@ -143,7 +145,8 @@ AttentionShape Attention::shape(int64_t tokens) const {
           .kv_heads = s_.kv_heads,
           .head_dim = s_.head_dim,
           .window = s_.window,
-          .scale = s_.scale};
+          .scale = s_.scale,
+          .cap = s_.cap};
 }
 
 // The columns of the fused matmul; with a gate, q is apart. A reader's k and v are those of `shared_kv`, if given.

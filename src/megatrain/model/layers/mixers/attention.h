@@ -1,4 +1,5 @@
-// Attention: softmax(scale q k^T) v over the documents of a micro-batch, causal, optionally within a sliding window.
+// Attention: softmax(cap(scale q k^T)) v over the documents of a micro-batch, causal, optionally within a sliding
+// window.
 //
 //   q, k, v = rope(qk_norm(qkv(x)))       x: (T, H)   q: (T, heads * head_dim)   k, v: (T, kv_heads * head_dim)
 //   y = residual + out_scale o(attention(q, k, v))
@@ -39,6 +40,7 @@ struct AttentionSizes {
   std::optional<SharedRead> reads_kv;  // from which phase; its k and v have the same sizes
   int64_t window;                      // 0: none
   float scale;                         // multiplies q k^T
+  float cap = 0;                       // of the logits; 0: none
   double out_scale;
   NormShape norm;  // of q and k
   DType dtype;

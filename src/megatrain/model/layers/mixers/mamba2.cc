@@ -71,9 +71,22 @@ Mamba2::Inputs Mamba2::inputs(const View& convolved) const {
           .c = convolved.slice_cols(width() + state_width(), state_width())};
 }
 
+// Multiplies the parts of what in_ has made, or of its gradient.
+void Mamba2::scale(const Binding& at, const View& projected) const {
+  const Parts parts = split(projected);
+  const Inputs xbc = inputs(parts.xbc);
+  const std::array<View, 5> views = {parts.z, xbc.x, xbc.b, xbc.c, parts.dt};
+  for (size_t i = 0; i < views.size(); ++i) {
+    if (c_.scales[i] != 1)
+      at.ops.scale_all(at.stream,
+                       {.x = views[i], .factor = {}, .times = static_cast<float>(c_.scales[i]), .out = views[i]});
+  }
+}
+
 void Mamba2::in(const Binding& at, const Call& call, const TokenRange& range, const View& x) const {
-  const Work& w = static_cast<const Work&>(call.work);
-  in_.forward(at, x, {}, w.projected.slice_rows(range.begin, range.count));
+  const View projected = static_cast<const Work&>(call.work).projected.slice_rows(range.begin, range.count);
+  in_.forward(at, x, {}, projected);
+  scale(at, projected);
 }
 
 void Mamba2::convolve(const Binding& at, const Call& call) const {
@@ -113,12 +126,19 @@ void Mamba2::mix(const Binding& at, const Call& call) const {
 // norm(mixed silu(z))
 View Mamba2::normed(const Binding& at, const Work& w, const TokenRange& range) const {
   const View result = w.normed.slice_rows(0, range.count);
+  if (!c_.normed) {
+    at.ops.output_gate_forward(at.stream, {.x = w.mixed.slice_rows(range.begin, range.count),
+                                           .gate = split(w.projected.slice_rows(range.begin, range.count)).z,
+                                           .out = result,
+                                           .form = GateForm::silu});
+    return result;
+  }
   at.ops.gated_norm_forward(at.stream, {.x = w.mixed.slice_rows(range.begin, range.count),
                                         .z = split(w.projected.slice_rows(range.begin, range.count)).z,
                                         .weight = norm_.weight(at.weights),
                                         .eps = eps_,
                                         .group = width() / c_.groups,
-                                        .gate_first = true,
+                                        .gate_first = c_.gate_first,
                                         .out = result});
   return result;
 }
@@ -134,12 +154,21 @@ void Mamba2::out_backward(const Binding& at, const Call& call, const TokenRange&
   const View grad_normed = w.grad_normed.slice_rows(0, range.count);
   out_.backward_weight(at, grad_y, normed(at, w, range));
   out_.backward_input(at, grad_y, grad_normed);
+  if (!c_.normed) {
+    at.ops.output_gate_backward(at.stream, {.x = rows(w.mixed),
+                                            .gate = split(rows(w.projected)).z,
+                                            .grad_out = grad_normed,
+                                            .grad_x = rows(w.grad_mixed),
+                                            .grad_gate = split(rows(w.grad_projected)).z,
+                                            .form = GateForm::silu});
+    return;
+  }
   at.ops.gated_norm_backward(at.stream, {.x = rows(w.mixed),
                                          .z = split(rows(w.projected)).z,
                                          .weight = norm_.weight(at.weights),
                                          .eps = eps_,
                                          .group = width() / c_.groups,
-                                         .gate_first = true,
+                                         .gate_first = c_.gate_first,
                                          .grad_out = grad_normed,
                                          .grad_x = rows(w.grad_mixed),
                                          .grad_z = split(rows(w.grad_projected)).z,
@@ -194,6 +223,7 @@ void Mamba2::mix_backward(const Binding& at, const Call& call) const {
 void Mamba2::in_backward(const Binding& at, const Call& call, const TokenRange& range, const View& x,
                          const View& grad_x, bool add) const {
   const View grad = static_cast<const Work&>(call.work).grad_projected.slice_rows(range.begin, range.count);
+  scale(at, grad);
   in_.backward_weight(at, grad, x);
   in_.backward_input(at, grad, grad_x, add);
 }
@@ -222,6 +252,7 @@ void Mamba2::decode(const Binding& at, const Decode& a) const {
   const int64_t sequences = a.cache.sequences, state_rows = sequences * c_.heads * c_.state_dim;
   const Inputs read = inputs(w.convolved);
   in_.forward(at, a.x, {}, w.projected);
+  scale(at, w.projected);
   at.ops.short_conv_cached(at.stream, {.sequences = a.tokens.sequences,
                                        .positions = a.tokens.positions,
                                        .x = split(w.projected).xbc,

@@ -5,6 +5,8 @@
 //   step, g = gates(dt)                            how much of a token is written, and what the state keeps
 //   y = residual + out_scale out(norm(ssd(x', b, c, step, g) silu(z)))
 //
+// Some models multiply z, x', b, c and dt by numbers of their own, have the gate silu(z) behind the norm, or no norm.
+//
 // V = heads * head_dim, S = groups * state_dim. ops/ssd.h has the recurrence. State and convolution start anew with
 // every document. The norm is over each of the groups of V.
 #pragma once
@@ -89,6 +91,7 @@ class Mamba2 final : public Mixer {
   StepLimits limits() const { return {static_cast<float>(c_.least_step), static_cast<float>(c_.most_step)}; }
   void convolve(const Binding& at, const Call& call) const;
   void gate(const Binding& at, const Work& work) const;
+  void scale(const Binding& at, const View& projected) const;
   View normed(const Binding& at, const Work& work, const TokenRange& range) const;
 
   Mamba2Config c_;

@@ -82,6 +82,7 @@ __global__ void attend_kernel(AttentionShape shape, int64_t context, int64_t gro
     for (int offset = kGroup / 2; offset > 0; offset /= 2) score += __shfl_xor_sync(0xFFFFFFFFu, score, offset);
     if (!visible) continue;
     score *= shape.scale;
+    if (shape.cap > 0) score = shape.cap * tanhf(score / shape.cap);
     const float top = fmaxf(most, score), keep = expf(most - top), weight = expf(score - top);
     total = total * keep + weight;
     most = top;

@@ -21,7 +21,7 @@ void launch(const AttentionForward& args, cudaStream_t stream);
 int64_t attention_scratch_bytes(const AttentionShape& shape);
 void launch(const AttentionBackward& args, void* scratch, cudaStream_t stream);
 
-// wide.cu: bf16 heads of more than kLongestCutHead elements, up to 512, without sinks. Log-sum-exps as above;
+// wide.cu: bf16 heads of more than kLongestCutHead elements, up to 512, without sinks and caps. Log-sum-exps as above;
 // scratch is attention_scratch_bytes().
 bool takes_wide(const AttentionForward& args);
 void launch_wide(const AttentionForward& args, cudaStream_t stream);

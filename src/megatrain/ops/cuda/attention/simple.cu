@@ -34,6 +34,15 @@ struct Problem {
   int64_t group;  // query heads per key head
 };
 
+// A scaled score with its cap, and the slope of a capped one.
+__device__ float capped(const AttentionShape& shape, float product) {
+  const float score = product * shape.scale;
+  return shape.cap > 0 ? shape.cap * tanhf(score / shape.cap) : score;
+}
+__device__ float score_slope(const AttentionShape& shape, float score) {
+  return shape.cap > 0 ? 1.0f - score / shape.cap * (score / shape.cap) : 1.0f;
+}
+
 struct Heads {
   void* data;
   int64_t stride;
@@ -158,7 +167,7 @@ __global__ void forward_kernel(Problem problem, Heads q, Heads k, Heads v, Sinks
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const bool visible = token[r] < tokens && j >= oldest[r] && j <= token[r];
-      const float score = visible ? p[r] * problem.shape.scale : -INFINITY;
+      const float score = visible ? capped(problem.shape, p[r]) : -INFINITY;
       const float higher = fmaxf(most[r], warp_max(score));
       const bool any = higher != -INFINITY;
       p[r] = visible ? expf(score - higher) : 0.0f;
@@ -257,8 +266,9 @@ __global__ void grad_query_kernel(Problem problem, Heads q, Heads k, Heads v, He
 #pragma unroll
     for (int r = 0; r < R; ++r) {
       const bool visible = token[r] < tokens && j >= oldest[r] && j <= token[r];
-      const float p = visible ? expf(score[r] * problem.shape.scale - row_lse[r]) : 0.0f;
-      grad[r] = visible ? p * (grad[r] - row_delta[r]) * problem.shape.scale : 0.0f;
+      const float at = capped(problem.shape, score[r]);
+      const float p = visible ? expf(at - row_lse[r]) : 0.0f;
+      grad[r] = visible ? p * (grad[r] - row_delta[r]) * problem.shape.scale * score_slope(problem.shape, at) : 0.0f;
     }
     for (int i = 0; i < kTile; ++i) {
       float weight[R];
@@ -330,8 +340,9 @@ __global__ void grad_key_kernel(Problem problem, Heads q, Heads k, Heads v, Head
 #pragma unroll
       for (int r = 0; r < R; ++r) {
         const bool visible = exists && t >= token[r] && t <= newest[r];
-        p[r] = visible ? expf(p[r] * problem.shape.scale - lane_lse) : 0.0f;
-        grad[r] = visible ? p[r] * (grad[r] - lane_delta) * problem.shape.scale : 0.0f;
+        const float at = capped(problem.shape, p[r]);
+        p[r] = visible ? expf(at - lane_lse) : 0.0f;
+        grad[r] = visible ? p[r] * (grad[r] - lane_delta) * problem.shape.scale * score_slope(problem.shape, at) : 0.0f;
       }
       for (int i = 0; i < kTile; ++i) {
         float weight[R], slope[R];

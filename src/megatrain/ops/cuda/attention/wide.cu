@@ -495,14 +495,14 @@ void launch_tiles(Kernel* kernel, const AttentionProblem& problem, int64_t size,
 
 bool takes_wide(const AttentionForward& args) {
   const AttentionShape& shape = args.shape;
-  bool packed = shape.tokens > 0 && shape.head_dim > kLongestCutHead && shape.head_dim <= kWidth;
+  bool packed = shape.tokens > 0 && shape.cap == 0 && shape.head_dim > kLongestCutHead && shape.head_dim <= kWidth;
   for (const View* view : {&args.q, &args.k, &args.v, &args.out}) packed = packed && packed_heads(*view, shape);
   return packed;
 }
 
 bool takes_wide(const AttentionBackward& args) {
   const AttentionShape& shape = args.shape;
-  bool packed = shape.tokens > 0 && shape.head_dim > kLongestCutHead && shape.head_dim <= kWidth;
+  bool packed = shape.tokens > 0 && shape.cap == 0 && shape.head_dim > kLongestCutHead && shape.head_dim <= kWidth;
   for (const View* view :
        {&args.q, &args.k, &args.v, &args.out, &args.grad_out, &args.grad_q, &args.grad_k, &args.grad_v})
     packed = packed && packed_heads(*view, shape);
