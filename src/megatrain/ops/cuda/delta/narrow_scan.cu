@@ -1,5 +1,6 @@
 // scan.cu in bf16 with heads of 128. The slice of the state stays in registers in fp32; shared memory has it in bf16
-// for the matmuls. A tile of keys is copied while the one before it is multiplied.
+// for the matmuls. A tile of keys is copied while the one before it is multiplied. A slice has 64 columns if there are
+// blocks enough for the GPU, because each slice reads all keys, else 32. An element's sums are the same in both.
 #include "megatrain/ops/cuda/delta/narrow.cuh"
 #include "megatrain/ops/cuda/delta/narrow_kernels.h"
 
@@ -8,18 +9,22 @@ namespace megatrain {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kSlices = kNarrowDim / kSlice;
+constexpr int kWideSlice = 64;
 
-// A warp has 16 rows of the state and a (16, 16) tile of D, or of their gradients.
+// A warp has 16 rows of the state, and of D 16 rows and half of the columns; or of their gradients.
+template <int kColumns>
 struct Owned {
   int state_row = threadIdx.x / 32 * 16;
-  int row = threadIdx.x / 32 % 4 * 16, column = threadIdx.x / 128 * 16;
+  int row = threadIdx.x / 32 % 4 * 16, column = threadIdx.x / 128 * (kColumns / 2);
 };
-using StateSums = WarpSums<1, kSlice / 8>;
-using ValueTile = WarpSums<1, 2>;
+template <int kColumns>
+using StateSums = WarpSums<1, kColumns / 8>;
+template <int kColumns>
+using ValueTile = WarpSums<1, kColumns / 16>;
 
-// The lane's elements of a slice (128, kSlice) of a state in `slot`, which has all heads' states.
-__device__ void load_state(StateSums& state, const float* slot, int head, int row0, int column) {
+// The lane's elements of a slice (128, kColumns) of a state in `slot`, which has all heads' states.
+template <int C>
+__device__ void load_state(WarpSums<1, C>& state, const float* slot, int head, int row0, int column) {
   if (!slot) return;
   const float* const from = slot + static_cast<int64_t>(head) * NarrowScratch::kState + row0 * kNarrowDim + column;
   each_pair(state, [&](int i, int j, float& first, float& second) {
@@ -28,23 +33,26 @@ __device__ void load_state(StateSums& state, const float* slot, int head, int ro
     second = pair.y;
   });
 }
-__device__ void save_state(StateSums& state, float* slot, int head, int row0, int column) {
+template <int C>
+__device__ void save_state(WarpSums<1, C>& state, float* slot, int head, int row0, int column) {
   float* const to = slot + static_cast<int64_t>(head) * NarrowScratch::kState + row0 * kNarrowDim + column;
   each_pair(state, [&](int i, int j, float first, float second) {
     *reinterpret_cast<float2*>(to + i * kNarrowDim + j) = float2{first, second};
   });
 }
-__device__ void show_state(StateSums& state, const NarrowTile& tile, int row0) {
+template <int C>
+__device__ void show_state(WarpSums<1, C>& state, const NarrowTile& tile, int row0) {
   each_pair(state, [&](int i, int j, float first, float second) { tile.set_pair(row0 + i, j, first, second); });
 }
 
 // What a lane needs of a chunk beside its tiles, loaded a chunk ahead.
+template <int kColumns>
 struct Ahead {
-  ValueTile values;  // U, or P^T dO
-  float written[2];  // of the lane's rows
+  ValueTile<kColumns> values;  // U, or P^T dO
+  float written[2];            // of the lane's rows
   float kept;
 
-  __device__ void load(const float* from, const ChunkFactors& factors, const Owned& owned, int column) {
+  __device__ void load(const float* from, const ChunkFactors& factors, const Owned<kColumns>& owned, int column) {
     const float* const first = from + owned.row * kNarrowDim + column + owned.column;
     each_pair(values, [&](int i, int j, float& x, float& y) {
       const float2 pair = *reinterpret_cast<const float2*>(first + i * kNarrowDim + j);
@@ -57,6 +65,7 @@ struct Ahead {
   }
 };
 
+template <int kColumns>
 struct ScanTiles {
   NarrowTile w, k, state, d;
 
@@ -64,25 +73,28 @@ struct ScanTiles {
     NarrowMemory shared(memory);
     w = shared.tile(kChunkRows, kNarrowDim);
     k = shared.tile(kChunkRows, kNarrowDim);
-    state = shared.tile(kNarrowDim, kSlice);
-    d = shared.tile(kChunkRows, kSlice);
+    state = shared.tile(kNarrowDim, kColumns);
+    d = shared.tile(kChunkRows, kColumns);
   }
 };
-constexpr int64_t kScanBytes = 2 * narrow_bytes(kChunkRows, kNarrowDim) + narrow_bytes(kNarrowDim + kChunkRows, kSlice);
+template <int kColumns>
+constexpr int64_t kScanBytes = 2 * narrow_bytes(kChunkRows, kNarrowDim) +
+                               narrow_bytes(kNarrowDim + kChunkRows, kColumns);
 
 // grid (chunks, heads, slices)
-__global__ void __launch_bounds__(kThreads, 3)
+template <int kColumns>
+__global__ void __launch_bounds__(kThreads, kColumns == kSlice ? 4 : 2)
     narrow_scan_kernel(const __grid_constant__ DeltaKernelArgs args, bool keep) {
   extern __shared__ __align__(16) float memory[];
   int chunk = blockIdx.x;
-  const int head = blockIdx.y, column = blockIdx.z * kSlice;
+  const int head = blockIdx.y, column = blockIdx.z * kColumns;
   if (chunk > 0 && !args.places[chunk].first) return;
-  const ScanTiles tiles(memory);
-  const Owned owned;
-  StateSums state;
+  const ScanTiles<kColumns> tiles(memory);
+  const Owned<kColumns> owned;
+  StateSums<kColumns> state;
   load_state(state, args.places[chunk].first ? nullptr : args.before, head, owned.state_row, column);
   show_state(state, tiles.state, owned.state_row);
-  Ahead ahead;
+  Ahead<kColumns> ahead;
   const auto begin = [&] {
     const NarrowScratch scratch{args, chunk, head};
     copy_tile<kNarrowDim>(tiles.w, scratch.w(), kNarrowDim, kChunkRows, kChunkRows);
@@ -93,12 +105,12 @@ __global__ void __launch_bounds__(kThreads, 3)
     const NarrowScratch scratch{args, chunk, head};
     await_tiles();  // W and the state
     copy_tile<kNarrowDim>(tiles.k, narrow_keys(args, args.k, place, head), args.k.stride, kChunkRows, place.tokens);
-    if (keep) store_tile<kSlice>(tiles.state, scratch.state() + column, kNarrowDim, kNarrowDim);
-    ValueTile read;
+    if (keep) store_tile<kColumns>(tiles.state, scratch.state() + column, kNarrowDim, kNarrowDim);
+    ValueTile<kColumns> read;
     narrow_matmul(read, 0, kNarrowDim, Left{tiles.w, owned.row}, Right{tiles.state, owned.column});
     Bf16* const to_d = scratch.d() + owned.row * kNarrowDim + column + owned.column;
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
+    for (int c = 0; c < kColumns / 16; ++c) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int i = threadIdx.x % 32 / 4 + 8 * half, j = 8 * c + threadIdx.x % 4 * 2;
@@ -125,59 +137,68 @@ __global__ void __launch_bounds__(kThreads, 3)
   if (!args.places[chunk].last && args.after) save_state(state, args.after, head, owned.state_row, column);
 }
 
+template <int kColumns>
 struct BackTiles {
   NarrowTile k, q, w, grad_state, grad_out, grad_d;
 
   __device__ explicit BackTiles(void* memory) {
     NarrowMemory shared(memory);
     for (NarrowTile* tile : {&k, &q, &w}) *tile = shared.tile(kChunkRows, kNarrowDim);
-    grad_state = shared.tile(kNarrowDim, kSlice);
-    grad_out = shared.tile(kChunkRows, kSlice);
-    grad_d = shared.tile(kChunkRows, kSlice);
+    grad_state = shared.tile(kNarrowDim, kColumns);
+    grad_out = shared.tile(kChunkRows, kColumns);
+    grad_d = shared.tile(kChunkRows, kColumns);
   }
 };
-constexpr int64_t kBackBytes =
-    3 * narrow_bytes(kChunkRows, kNarrowDim) + narrow_bytes(kNarrowDim + 2 * kChunkRows, kSlice);
+template <int kColumns>
+constexpr int64_t kBackBytes = 3 * narrow_bytes(kChunkRows, kNarrowDim) +
+                               narrow_bytes(kNarrowDim + 2 * kChunkRows, kColumns);
 
-// A slice of the gradient of out times exp(G) and q's factor: a thread has a pack of a row.
+// A slice of the gradient of out times exp(G) and q's factor: a thread has packs of a row.
+template <int kColumns>
 struct AheadOut {
-  float x[8];
+  static constexpr int kPacks = kColumns / 32;
+  static_assert(kThreads == 4 * kChunkRows);
+  float x[kPacks][8];
   float read;
 
-  __device__ void load(const DeltaKernelArgs& args, const ChunkPlace& place, const ChunkFactors& factors, int head,
+  __device__ static int place(int pack) { return (4 * pack + static_cast<int>(threadIdx.x) % 4) * 8; }
+  __device__ void load(const DeltaKernelArgs& args, const ChunkPlace& chunk, const ChunkFactors& factors, int head,
                        int column) {
     const int row = threadIdx.x / 4;
+    const Bf16* const from = narrow_values(args.grad_out, chunk, head) + row * args.grad_out.stride + column;
     read = factors.read[row];
 #pragma unroll
-    for (int j = 0; j < 8; ++j) x[j] = 0;
-    if (row < place.tokens)
-      megatrain::load<Bf16, 8>(
-          narrow_values(args.grad_out, place, head) + row * args.grad_out.stride + column + threadIdx.x % 4 * 8, x);
+    for (int p = 0; p < kPacks; ++p) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) x[p][j] = 0;
+      if (row < chunk.tokens) megatrain::load<Bf16, 8>(from + place(p), x[p]);
+    }
   }
   __device__ void show(const NarrowTile& tile) const {
-    uint4 pack;
-    pack.x = pack_pair(read * x[0], read * x[1]);
-    pack.y = pack_pair(read * x[2], read * x[3]);
-    pack.z = pack_pair(read * x[4], read * x[5]);
-    pack.w = pack_pair(read * x[6], read * x[7]);
-    *reinterpret_cast<uint4*>(tile.at(threadIdx.x / 4, threadIdx.x % 4 * 8)) = pack;
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      float scaled[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) scaled[j] = read * x[p][j];
+      store<Bf16, 8>(tile.at(threadIdx.x / 4, place(p)), scaled);
+    }
   }
 };
-static_assert(kThreads == kChunkRows * kSlice / 8, "a thread has one pack of a slice");
 
 // grid (chunks, heads, slices)
+template <int kColumns>
 __global__ void __launch_bounds__(kThreads, 2) narrow_scan_back_kernel(const __grid_constant__ DeltaKernelArgs args) {
   extern __shared__ __align__(16) float memory[];
   int chunk = blockIdx.x;
-  const int head = blockIdx.y, column = blockIdx.z * kSlice;
+  const int head = blockIdx.y, column = blockIdx.z * kColumns;
   if (chunk + 1 < args.chunks && !args.places[chunk].last) return;
-  const BackTiles tiles(memory);
-  const Owned owned;
-  StateSums grad_state;
+  const BackTiles<kColumns> tiles(memory);
+  const Owned<kColumns> owned;
+  StateSums<kColumns> grad_state;
   load_state(grad_state, args.places[chunk].last ? nullptr : args.before, head, owned.state_row, column);
   show_state(grad_state, tiles.grad_state, owned.state_row);
-  Ahead ahead;
-  AheadOut ahead_out;
+  Ahead<kColumns> ahead;
+  AheadOut<kColumns> ahead_out;
   const auto begin = [&] {
     const NarrowScratch scratch{args, chunk, head};
     const ChunkPlace& place = args.places[chunk];
@@ -191,13 +212,13 @@ __global__ void __launch_bounds__(kThreads, 2) narrow_scan_back_kernel(const __g
     await_tiles();  // K and the gradient of the state
     copy_tile<kNarrowDim>(tiles.q, narrow_keys(args, args.q, place, head), args.q.stride, kChunkRows, place.tokens);
     copy_tile<kNarrowDim>(tiles.w, scratch.w(), kNarrowDim, kChunkRows, kChunkRows);
-    store_tile<kSlice>(tiles.grad_state, scratch.grad_state() + column, kNarrowDim, kNarrowDim);
+    store_tile<kColumns>(tiles.grad_state, scratch.grad_state() + column, kNarrowDim, kNarrowDim);
     ahead_out.show(tiles.grad_out);
-    ValueTile moved;
+    ValueTile<kColumns> moved;
     narrow_matmul(moved, 0, kNarrowDim, Left{tiles.k, owned.row}, Right{tiles.grad_state, owned.column});
     Bf16* const to_d = scratch.grad_d() + owned.row * kNarrowDim + column + owned.column;
 #pragma unroll
-    for (int c = 0; c < 2; ++c) {
+    for (int c = 0; c < kColumns / 16; ++c) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int i = threadIdx.x % 32 / 4 + 8 * half, j = 8 * c + threadIdx.x % 4 * 2;
@@ -225,24 +246,55 @@ __global__ void __launch_bounds__(kThreads, 2) narrow_scan_back_kernel(const __g
   if (!args.places[chunk].first && args.after) save_state(grad_state, args.after, head, owned.state_row, column);
 }
 
-template <class Kernel>
-dim3 scan_grid(const DeltaKernelArgs& args, Kernel kernel, int64_t bytes) {
-  CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
-  return dim3(grid_size(args.chunks), grid_size(args.heads), kSlices);
+// Whether slices of 64 columns give every multiprocessor a block.
+bool fills_with_wide_slices(const DeltaKernelArgs& args) {
+  static const int processors = [] {
+    int device = 0, count = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+    return count;
+  }();
+  int walks = 1;
+  for (int chunk = 1; chunk < args.chunks; ++chunk) walks += args.places[chunk].first;
+  return walks * args.heads * (kNarrowDim / kWideSlice) >= processors;
+}
+
+template <int kColumns>
+void launch_scan(const DeltaKernelArgs& args, bool keep, cudaStream_t stream) {
+  constexpr int64_t kBytes = kScanBytes<kColumns>;
+  const dim3 grid(grid_size(args.chunks), grid_size(args.heads), kNarrowDim / kColumns);
+  CUDA_CHECK(cudaFuncSetAttribute(narrow_scan_kernel<kColumns>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(kBytes)));
+  narrow_scan_kernel<kColumns><<<grid, kThreads, kBytes, stream>>>(args, keep);
+  check_launch();
+}
+
+template <int kColumns>
+void launch_scan_back(const DeltaKernelArgs& args, cudaStream_t stream) {
+  constexpr int64_t kBytes = kBackBytes<kColumns>;
+  const dim3 grid(grid_size(args.chunks), grid_size(args.heads), kNarrowDim / kColumns);
+  CUDA_CHECK(cudaFuncSetAttribute(narrow_scan_back_kernel<kColumns>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(kBytes)));
+  narrow_scan_back_kernel<kColumns><<<grid, kThreads, kBytes, stream>>>(args);
+  check_launch();
 }
 
 }  // namespace
 
 void launch_narrow_scan(const DeltaKernelArgs& args, bool keep, cudaStream_t stream) {
-  const dim3 grid = scan_grid(args, narrow_scan_kernel, kScanBytes);
-  narrow_scan_kernel<<<grid, kThreads, kScanBytes, stream>>>(args, keep);
-  check_launch();
+  if (fills_with_wide_slices(args)) {
+    launch_scan<kWideSlice>(args, keep, stream);
+  } else {
+    launch_scan<kSlice>(args, keep, stream);
+  }
 }
 
 void launch_narrow_scan_back(const DeltaKernelArgs& args, cudaStream_t stream) {
-  const dim3 grid = scan_grid(args, narrow_scan_back_kernel, kBackBytes);
-  narrow_scan_back_kernel<<<grid, kThreads, kBackBytes, stream>>>(args);
-  check_launch();
+  if (fills_with_wide_slices(args)) {
+    launch_scan_back<kWideSlice>(args, stream);
+  } else {
+    launch_scan_back<kSlice>(args, stream);
+  }
 }
 
 }  // namespace megatrain
