@@ -353,6 +353,7 @@ void launch_delta_gradient(const DeltaKernelArgs& args, DType dtype, cudaStream_
 }
 
 void launch_delta_key_gradient(const DeltaKernelArgs& args, DType dtype, cudaStream_t stream) {
+  if (args.narrow) return launch_narrow_key_gradient(args, stream);
   const dim3 grid(grid_size(args.chunks), grid_size(args.heads / args.group));
   visit_elements(dtype,
                  [&](auto element) { delta_key_gradient_kernel<decltype(element)><<<grid, 256, 0, stream>>>(args); });

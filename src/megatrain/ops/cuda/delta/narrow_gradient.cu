@@ -253,7 +253,54 @@ __global__ void __launch_bounds__(kThreads, 1) narrow_gradient_kernel(const __gr
   gate_gradients(args, place, gates, head, block_sum(carried, parts.carried), parts);
 }
 
+// From the gradient of scale * x / |x| to that of x, of a token; a warp is a row, and a lane has four elements.
+__device__ void narrow_key_gradient(const DeltaRows& x, const DeltaRows& grad_x, int64_t token, int64_t column,
+                                    const float* grads, int group, float scale) {
+  const int at = threadIdx.x % 32 * 4;
+  float value[4], grad[4] = {}, squares = 0, dot = 0;
+  load<Bf16, 4>(x.at<const Bf16>(token, column + at), value);
+  for (int h = 0; h < group; ++h) {
+    float of_head[4];
+    load<float, 4>(grads + h * (kChunkRows * kNarrowDim) + at, of_head);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) grad[i] += of_head[i];
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    squares += value[i] * value[i];
+    dot += value[i] * grad[i];
+  }
+  const float inverse = 1.0f / sqrtf(warp_sum(squares) + kDeltaNormEpsilon);
+  const float along = inverse * inverse * warp_sum(dot);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) grad[i] = scale * inverse * (grad[i] - value[i] * along);
+  store<Bf16, 4>(grad_x.at<Bf16>(token, column + at), grad);
+}
+
+constexpr int kKeyThreads = 256;
+
+// grid (chunks, key heads)
+__global__ void __launch_bounds__(kKeyThreads, 4)
+    narrow_key_gradient_kernel(const __grid_constant__ DeltaKernelArgs args) {
+  const int chunk = blockIdx.x, key_head = blockIdx.y;
+  const ChunkPlace& place = args.places[chunk];
+  const int64_t column = static_cast<int64_t>(key_head) * kNarrowDim;
+  const float* const grad_q = args.keys_of(args.w, chunk, key_head * args.group);
+  const float* const grad_k = args.keys_of(args.grad_keys, chunk, key_head * args.group);
+  for (int row = threadIdx.x / 32; row < place.tokens; row += kKeyThreads / 32) {
+    const int64_t at = static_cast<int64_t>(row) * kNarrowDim;
+    narrow_key_gradient(args.q, args.grad_q, place.row + row, column, grad_q + at, args.group, args.key_scale());
+    narrow_key_gradient(args.k, args.grad_k, place.row + row, column, grad_k + at, args.group, 1.0f);
+  }
+}
+
 }  // namespace
+
+void launch_narrow_key_gradient(const DeltaKernelArgs& args, cudaStream_t stream) {
+  const dim3 grid(grid_size(args.chunks), grid_size(args.heads / args.group));
+  narrow_key_gradient_kernel<<<grid, kKeyThreads, 0, stream>>>(args);
+  check_launch();
+}
 
 void launch_narrow_gradient(const DeltaKernelArgs& args, cudaStream_t stream) {
   CUDA_CHECK(cudaFuncSetAttribute(narrow_gradient_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

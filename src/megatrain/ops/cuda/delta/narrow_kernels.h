@@ -7,7 +7,8 @@ namespace megatrain {
 
 struct DeltaKernelArgs;
 
-// Whether these kernels take the segments of such a call: q, k, v and out are bf16 as far as the caller looked.
+// Whether these kernels take the segments of such a call. The caller sees to it that its tensors are bf16, and that
+// those written begin their rows at multiples of 16 bytes.
 bool delta_is_narrow(const DeltaKernelArgs& args);
 
 void launch_narrow_prepare(const DeltaKernelArgs& args, cudaStream_t stream);
@@ -16,5 +17,6 @@ void launch_narrow_scan_back(const DeltaKernelArgs& args, cudaStream_t stream);
 void launch_narrow_output(const DeltaKernelArgs& args, cudaStream_t stream);
 void launch_narrow_output_back(const DeltaKernelArgs& args, cudaStream_t stream);
 void launch_narrow_gradient(const DeltaKernelArgs& args, cudaStream_t stream);
+void launch_narrow_key_gradient(const DeltaKernelArgs& args, cudaStream_t stream);
 
 }  // namespace megatrain

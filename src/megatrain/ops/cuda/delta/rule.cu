@@ -109,7 +109,9 @@ void launch(const DeltaRuleBackward& args, void* scratch, cudaStream_t stream) {
   const DType dtype = args.q.dtype;
   DeltaKernelArgs call = kernel_args(args);
   call.packed = call.packed && packs_heads(args.grad_out, args.shape.value_dim);
-  call.narrow = dtype == DType::bf16 && packs_heads(args.grad_v, args.shape.value_dim) && delta_is_narrow(call);
+  call.narrow = dtype == DType::bf16 && packs_heads(args.grad_q, args.shape.key_dim) &&
+                packs_heads(args.grad_k, args.shape.key_dim) && packs_heads(args.grad_v, args.shape.value_dim) &&
+                delta_is_narrow(call);
   call.grad_out = delta_rows(args.grad_out);
   call.grad_q = delta_rows(args.grad_q);
   call.grad_k = delta_rows(args.grad_k);
