@@ -207,6 +207,22 @@ __device__ void key_gradients(const DeltaKernelArgs& args, const GradientTiles& 
   each_pair(sums.written, write(args.keys_of(args.grad_keys, chunk, head)));
 }
 
+// Brings what a later block reads from scratch into L2, while this one computes. Its SM takes about that one next.
+__device__ void prefetch_scratch(const DeltaKernelArgs& args) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  unsigned processors;
+  asm("mov.u32 %0, %%nsmid;" : "=r"(processors));
+  const unsigned next = blockIdx.x + processors;
+  if (threadIdx.x > 0 || next >= gridDim.x) return;
+  const NarrowScratch scratch{args, static_cast<int>(next) / args.heads, static_cast<int>(next) % args.heads};
+  constexpr unsigned kBytesOfStateAndD = sizeof(Bf16) * (NarrowScratch::kState + kChunkRows * kNarrowDim);
+  for (const Bf16* from : {scratch.state(), scratch.grad_state()})
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)),
+                 "r"(kBytesOfStateAndD)
+                 : "memory");
+#endif
+}
+
 // grid (chunks * heads)
 __global__ void __launch_bounds__(kThreads, 1) narrow_gradient_kernel(const __grid_constant__ DeltaKernelArgs args) {
   extern __shared__ __align__(16) float memory[];
@@ -228,6 +244,7 @@ __global__ void __launch_bounds__(kThreads, 1) narrow_gradient_kernel(const __gr
   solve_values(args, tiles, place, gates, head, parts);
   wait_copies<1>();
   __syncthreads();
+  prefetch_scratch(args);
   sum_values(tiles, owned, sums);
   const float carried = carried_part(tiles);
   wait_copies<0>();
