@@ -82,7 +82,7 @@ TEST(CudaDeltaNet, ReservedScratchHoldsEveryCall) {
       {4096}, {2048, 2048}, std::vector<int32_t>(64, 64), std::vector<int32_t>(4096, 1)};
   const DeltaRuleCase c{DType::bf16, packings[0], 2, 8, 128, 128, 0.02f};
   cuda.ops->reserve({.dtype = c.dtype,
-                     .attention = {.tokens = 4096, .heads = 2, .kv_heads = 2, .head_dim = 64},
+                     .attention = {{.tokens = 4096, .heads = 2, .kv_heads = 2, .head_dim = 64}},
                      .delta_rule = shape_of(c),
                      .hidden = 128,
                      .ff = 128,
