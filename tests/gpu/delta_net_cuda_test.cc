@@ -57,10 +57,12 @@ TEST(CudaDeltaNet, RealSizesAgreeWithTheCpu) {
 TEST(CudaDeltaNet, DocumentsLongerThanASegmentAgreeWithTheCpu) {
   CudaFixture cuda;
   CpuFixture cpu({});
-  for (const DType dtype : {DType::bf16, DType::f32}) {
-    const DeltaRuleCase c{dtype, {100, 64 * 150 + 7, 3}, 1, 2, 64, 64, 0.01f};
+  const std::vector<int32_t> documents = {100, 64 * 150 + 7, 3};
+  for (const DeltaRuleCase& c : {DeltaRuleCase{DType::bf16, documents, 1, 2, 64, 64, 0.01f},
+                                 DeltaRuleCase{DType::f32, documents, 1, 2, 64, 64, 0.01f},
+                                 DeltaRuleCase{DType::bf16, documents, 1, 1, 128, 128, 0.01f}}) {
     ASSERT_GT(c.documents[1], 2 * kDeltaChunk * delta_segment_chunks(shape_of(c)));
-    ASSERT_NO_THROW(expect_near(run(cuda.harness, c, 3), run(cpu.harness, c, 3), dtype, name_of(c)));
+    ASSERT_NO_THROW(expect_near(run(cuda.harness, c, 3), run(cpu.harness, c, 3), c.dtype, name_of(c)));
   }
 }
 
@@ -80,7 +82,7 @@ TEST(CudaDeltaNet, ReservedScratchHoldsEveryCall) {
       {4096}, {2048, 2048}, std::vector<int32_t>(64, 64), std::vector<int32_t>(4096, 1)};
   const DeltaRuleCase c{DType::bf16, packings[0], 2, 8, 128, 128, 0.02f};
   cuda.ops->reserve({.dtype = c.dtype,
-                     .attention = {.tokens = 4096, .heads = 2, .kv_heads = 2, .head_dim = 64},
+                     .attention = {{.tokens = 4096, .heads = 2, .kv_heads = 2, .head_dim = 64}},
                      .delta_rule = shape_of(c),
                      .hidden = 128,
                      .ff = 128,

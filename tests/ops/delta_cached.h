@@ -176,6 +176,7 @@ inline void check_packed_delta_rule(Harness& h) {
   const int64_t tokens = std::accumulate(documents.begin(), documents.end(), int64_t{0});
   for (const DType dtype : {DType::f32, DType::bf16}) {
     check(DeltaRuleCase{dtype, documents, 2, 4, 32, 48}, tokens);
+    check(DeltaRuleCase{dtype, documents, 8, 16, 128, 128}, tokens);
     check(ShortConvCase{dtype, documents, 24}, tokens);
   }
 }

@@ -11,7 +11,7 @@
 #include "megatrain/ops/cuda/attention/heads.cuh"
 #include "megatrain/ops/cuda/attention/sinks.cuh"
 #include "megatrain/ops/cuda/attention/launch.h"
-#include "megatrain/ops/cuda/attention/mma.cuh"
+#include "megatrain/device/cuda/mma.cuh"
 
 namespace megatrain {
 

@@ -1,6 +1,8 @@
 // The gradients of a chunk of the delta rule, once those of D and of the states are known (ops/cpu/delta_chunk.h has
 // the formulas). A block is a chunk of one value head. Its warps own tiles of the (64, key_dim) matrices, which they
 // sum over slices of the values in registers.
+#include "megatrain/ops/cuda/delta/gradient_sums.cuh"
+#include "megatrain/ops/cuda/delta/narrow_kernels.h"
 #include "megatrain/ops/cuda/delta/segment_kernels.h"
 #include "megatrain/ops/cuda/delta/tiles.cuh"
 
@@ -12,7 +14,6 @@ constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
 constexpr int kSliceStride = kSlice + 4;
 constexpr int kInverseStride = kChunkRows + 8;  // M is read along its columns, as is `moved` (tf32.cuh)
-constexpr int kQuarter = kChunkRows / 4;
 
 // Shared memory in three phases, each in the place of the one before; M is there in the first two.
 struct GradientTiles {
@@ -40,38 +41,6 @@ int64_t gradient_bytes(const DeltaKernelArgs& args) {
   const int64_t first = kChunkRows * kInverseStride + kSliceStride * (2 * keys + 4 * kChunkRows);
   const int64_t third = 2 * kChunkRows * (row + kPairStride);
   return int64_t{4} * (first > third ? first : third);
-}
-
-// Sums over rows or columns, in parts of one warp each, which are added in order.
-struct GradientSums {
-  float rows[4][kChunkRows];     // of dP P + dA A
-  float columns[4][kChunkRows];  // the same
-  float betas[4][kChunkRows];    // rows of dA times pairs
-  float values[4][kChunkRows];   // rows of X V
-  float read[8][kChunkRows];     // rows of Q times dO S^T
-  float written[8][kChunkRows];  // rows of K times D dS^T
-  float back[8][kChunkRows];     // rows of K times Y
-  float carried[32];
-  double slopes[kChunkRows];  // of G
-  float moved[kChunkRows];    // rest (K, D dS^T)
-
-  template <int kParts>
-  __device__ static float total(const float (&parts)[kParts][kChunkRows], int row) {
-    float sum = 0;
-    for (int part = 0; part < kParts; ++part) sum += parts[part][row];
-    return sum;
-  }
-};
-
-// The sum over the four lanes that share a row of a fragment, or the eight that share a column.
-__device__ float sum_of_row(float x) {
-  x += __shfl_xor_sync(0xFFFFFFFFu, x, 1);
-  return x + __shfl_xor_sync(0xFFFFFFFFu, x, 2);
-}
-__device__ float sum_of_column(float x) {
-  x += __shfl_xor_sync(0xFFFFFFFFu, x, 4);
-  x += __shfl_xor_sync(0xFFFFFFFFu, x, 8);
-  return x + __shfl_xor_sync(0xFFFFFFFFu, x, 16);
 }
 
 // parts[row] = the sum of a warp's columns of tile * sums, for its rows
@@ -290,30 +259,6 @@ __device__ void key_gradients(const DeltaKernelArgs& args, const GradientTiles& 
   sums.written.each(write(grad_k));
 }
 
-// By the first warps, a thread a token. All threads of the block must call.
-__device__ void gate_gradients(const DeltaKernelArgs& args, const ChunkPlace& place, const ChunkGates& gates, int head,
-                               float carried, GradientSums& parts) {
-  const int i = threadIdx.x;
-  if (i < kChunkRows) {
-    const float keys = gates.kept[i] * GradientSums::total(parts.back, i);
-    const float moved = gates.rest[i] * GradientSums::total(parts.written, i);
-    parts.moved[i] = moved;
-    parts.slopes[i] = static_cast<double>(gates.kept[i] * GradientSums::total(parts.read, i)) +
-                      (GradientSums::total(parts.rows, i) - GradientSums::total(parts.columns, i)) +
-                      (gates.beta[i] * keys - moved);
-    if (i < place.tokens) {
-      *args.grad_beta.at<float>(place.row + i, head) =
-          GradientSums::total(parts.values, i) + keys + GradientSums::total(parts.betas, i);
-    }
-  }
-  __syncthreads();
-  if (i >= place.tokens) return;
-  double sum = gates.kept[kChunkRows - 1] * carried;  // what reaches the last token's running sum reaches all
-  for (int j = 0; j < kChunkRows; ++j) sum += parts.moved[j];
-  for (int j = kChunkRows - 1; j >= i; --j) sum += parts.slopes[j];
-  *args.grad_g.at<float>(place.row + i, head) = static_cast<float>(sum);
-}
-
 // grid (chunks * heads)
 template <class T, int C>
 __global__ void __launch_bounds__(kThreads) delta_gradient_kernel(const __grid_constant__ DeltaKernelArgs args) {
@@ -396,6 +341,7 @@ __global__ void delta_key_gradient_kernel(const __grid_constant__ DeltaKernelArg
 }  // namespace
 
 void launch_delta_gradient(const DeltaKernelArgs& args, DType dtype, cudaStream_t stream) {
+  if (args.narrow) return launch_narrow_gradient(args, stream);
   const int64_t bytes = gradient_bytes(args);
   visit_elements(dtype, [&](auto element) {
     using T = decltype(element);
@@ -407,6 +353,7 @@ void launch_delta_gradient(const DeltaKernelArgs& args, DType dtype, cudaStream_
 }
 
 void launch_delta_key_gradient(const DeltaKernelArgs& args, DType dtype, cudaStream_t stream) {
+  if (args.narrow) return launch_narrow_key_gradient(args, stream);
   const dim3 grid(grid_size(args.chunks), grid_size(args.heads / args.group));
   visit_elements(dtype,
                  [&](auto element) { delta_key_gradient_kernel<decltype(element)><<<grid, 256, 0, stream>>>(args); });

@@ -1,5 +1,6 @@
 // The outputs of a chunk of the delta rule, out = exp(G) (Q S) + P D, and back from them to D. A block is a chunk of
 // one value head.
+#include "megatrain/ops/cuda/delta/narrow_kernels.h"
 #include "megatrain/ops/cuda/delta/segment_kernels.h"
 #include "megatrain/ops/cuda/delta/tiles.cuh"
 
@@ -107,10 +108,12 @@ void launch_blocks(const DeltaKernelArgs& args, Kernel kernel, cudaStream_t stre
 }  // namespace
 
 void launch_delta_output(const DeltaKernelArgs& args, DType dtype, cudaStream_t stream) {
+  if (args.narrow) return launch_narrow_output(args, stream);
   visit_elements(dtype, [&](auto element) { launch_blocks(args, delta_output_kernel<decltype(element)>, stream); });
 }
 
 void launch_delta_output_back(const DeltaKernelArgs& args, DType dtype, cudaStream_t stream) {
+  if (args.narrow) return launch_narrow_output_back(args, stream);
   visit_elements(dtype,
                  [&](auto element) { launch_blocks(args, delta_output_back_kernel<decltype(element)>, stream); });
 }

@@ -1,5 +1,7 @@
 // What a chunk of the delta rule needs of its own tokens: M, the inverse of I + A (ops/cpu/delta_chunk.h), and with it
 // U and W. A block is a chunk of one value head.
+#include "megatrain/ops/cuda/delta/inverse.cuh"
+#include "megatrain/ops/cuda/delta/narrow_kernels.h"
 #include "megatrain/ops/cuda/delta/segment_kernels.h"
 #include "megatrain/ops/cuda/delta/tiles.cuh"
 
@@ -8,33 +10,6 @@ namespace megatrain {
 namespace {
 
 constexpr int kThreads = 256;
-
-// Replaces A, strictly lower triangular, by the inverse of I + A. A thread of the first two warps owns a column, which
-// it solves from above in fp32. All threads of the block must call.
-__device__ void invert(const SharedTile& a) {
-  float x[kChunkRows];
-  const int column = threadIdx.x;
-  if (column < kChunkRows) {
-#pragma unroll
-    for (int i = 0; i < kChunkRows; ++i) {
-      float sums[4] = {};
-#pragma unroll
-      for (int l = 0; l < i; l += 4) {
-        const float4 row = *reinterpret_cast<const float4*>(&a(i, l));  // elements from i on are zero
-        sums[0] += row.x * x[l];
-        if (l + 1 < i) sums[1] += row.y * x[l + 1];
-        if (l + 2 < i) sums[2] += row.z * x[l + 2];
-        if (l + 3 < i) sums[3] += row.w * x[l + 3];
-      }
-      x[i] = i == column ? 1.0f : -((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    }
-  }
-  __syncthreads();
-  if (column < kChunkRows) {
-#pragma unroll
-    for (int i = 0; i < kChunkRows; ++i) a(i, column) = x[i];
-  }
-}
 
 int64_t prepare_bytes(const DeltaKernelArgs& args) {
   return int64_t{4} * kChunkRows * (args.keys() + 4 + args.values() + 8 + kPairStride);
@@ -82,6 +57,7 @@ __global__ void __launch_bounds__(kThreads, 2) delta_prepare_kernel(const __grid
 }  // namespace
 
 void launch_delta_prepare(const DeltaKernelArgs& args, DType dtype, cudaStream_t stream) {
+  if (args.narrow) return launch_narrow_prepare(args, stream);
   const int64_t bytes = prepare_bytes(args);
   visit_elements(dtype, [&](auto element) {
     using T = decltype(element);

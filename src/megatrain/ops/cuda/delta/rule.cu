@@ -1,6 +1,7 @@
 // The delta rule over the segments of a micro-batch (ops/delta_segments.h).
 #include <algorithm>
 
+#include "megatrain/ops/cuda/delta/narrow_kernels.h"
 #include "megatrain/ops/cuda/delta/segment_kernels.h"
 #include "megatrain/ops/cuda/delta/tiles.cuh"
 #include "megatrain/ops/cuda/delta/launch.h"
@@ -85,6 +86,7 @@ void launch(const DeltaRuleForward& args, void* scratch, cudaStream_t stream) {
   ensure(args.out.dtype == args.q.dtype, "the delta rule's tensors share a dtype");
   DeltaKernelArgs call = kernel_args(args);
   call.out = delta_rows(args.out);
+  call.narrow = args.q.dtype == DType::bf16 && packs_heads(args.out, args.shape.value_dim) && delta_is_narrow(call);
   SegmentScratch memory(args.shape, scratch);
   memory.place(call, false);
   for (const ChunkSegment& segment : delta_segments(args.shape, args.documents)) {
@@ -107,6 +109,9 @@ void launch(const DeltaRuleBackward& args, void* scratch, cudaStream_t stream) {
   const DType dtype = args.q.dtype;
   DeltaKernelArgs call = kernel_args(args);
   call.packed = call.packed && packs_heads(args.grad_out, args.shape.value_dim);
+  call.narrow = dtype == DType::bf16 && packs_heads(args.grad_q, args.shape.key_dim) &&
+                packs_heads(args.grad_k, args.shape.key_dim) && packs_heads(args.grad_v, args.shape.value_dim) &&
+                delta_is_narrow(call);
   call.grad_out = delta_rows(args.grad_out);
   call.grad_q = delta_rows(args.grad_q);
   call.grad_k = delta_rows(args.grad_k);

@@ -1,6 +1,7 @@
 // The part of the delta rule that goes from chunk to chunk. Columns of a state do not depend on each other, so a block
 // has kSlice columns of one value head and walks over the chunks of one document. A block is launched for every chunk,
 // and only those at the start of a walk work.
+#include "megatrain/ops/cuda/delta/narrow_kernels.h"
 #include "megatrain/ops/cuda/delta/segment_kernels.h"
 #include "megatrain/ops/cuda/delta/tiles.cuh"
 
@@ -134,6 +135,7 @@ dim3 scan_grid(const DeltaKernelArgs& args, Kernel kernel) {
 }  // namespace
 
 void launch_delta_scan(const DeltaKernelArgs& args, bool keep, DType dtype, cudaStream_t stream) {
+  if (args.narrow) return launch_narrow_scan(args, keep, stream);
   visit_elements(dtype, [&](auto element) {
     const auto kernel = delta_scan_kernel<decltype(element)>;
     const dim3 grid = scan_grid(args, kernel);
@@ -143,6 +145,7 @@ void launch_delta_scan(const DeltaKernelArgs& args, bool keep, DType dtype, cuda
 }
 
 void launch_delta_scan_back(const DeltaKernelArgs& args, DType dtype, cudaStream_t stream) {
+  if (args.narrow) return launch_narrow_scan_back(args, stream);
   visit_elements(dtype, [&](auto element) {
     const auto kernel = delta_scan_back_kernel<decltype(element)>;
     const dim3 grid = scan_grid(args, kernel);

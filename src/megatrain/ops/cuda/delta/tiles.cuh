@@ -32,6 +32,7 @@ struct DeltaKernelArgs {
   int group;  // value heads per key head
   int key_dim, value_dim;
   bool packed;  // rows of q, k, v and grad_out, and their heads, begin at multiples of 16 bytes
+  bool narrow;  // the kernels of narrow_kernels.h compute it
   DeltaRows q, k, v, g, beta, out, grad_out, grad_q, grad_k, grad_v, grad_g, grad_beta;
   float* w;             // (64, key_dim) W; in backward then the gradient of the normalised q
   float* d;             // (64, value_dim) U, then D

@@ -34,6 +34,11 @@ __device__ inline void load_left(uint32_t (&to)[4], const Bf16* tile, int stride
   const int lane = threadIdx.x % 32;
   load_matrices(to, tile + (row + lane % 16) * stride + col + lane / 16 * 8);
 }
+// The same from a tile that holds the operand transposed: (col, row).
+__device__ inline void load_left_of_columns(uint32_t (&to)[4], const Bf16* tile, int stride, int row, int col) {
+  const int lane = threadIdx.x % 32;
+  load_transposed(to, tile + (col + lane / 16 * 8 + lane % 8) * stride + row + lane / 8 % 2 * 8);
+}
 // Right operands of two neighbouring results, to[0..1] and to[2..3], from a tile that holds them transposed: (n, k).
 __device__ inline void load_right_of_rows(uint32_t (&to)[4], const Bf16* tile, int stride, int n, int k) {
   const int lane = threadIdx.x % 32;
