@@ -203,7 +203,7 @@ TEST(RunDisk, ARunThatTheDiskCannotHoldIsRefusedBeforeAnythingIsWritten) {
 
 TEST(RunDisk, PlanShowsWhatARunWritesAndRefusesWhatTrainWould) {
   const Place place("llama_linear", "steps: 100\ncheckpoint: {every: 10, keep: 2}\n");
-  const std::string text = succeed({"plan", place.config()}).out;
+  const std::string text = succeed({"plan", place.config(), "--bytes"}).out;
   EXPECT_NE(text.find("disk: "), std::string::npos) << text;
   EXPECT_NE(text.find("3 checkpoints of "), std::string::npos) << text;
   const json files = json::parse(succeed({"plan", place.config(), "--json"}).out).at("files");
@@ -222,7 +222,7 @@ TEST(RunDisk, PlanShowsWhatARunWritesAndRefusesWhatTrainWould) {
 // Files of LLaMA-Factory are such, unless they have save_total_limit and max_steps.
 TEST(RunDisk, APlanWhoseNumberOfCheckpointsOnlyTheDataKnowCountsOne) {
   const Place place("llama_linear", "epochs: 3\ncheckpoint: {every: 10, keep: 1000000000}\n");
-  const std::string text = succeed({"plan", place.config()}).out;
+  const std::string text = succeed({"plan", place.config(), "--bytes"}).out;
   EXPECT_NE(text.find("1 checkpoint of "), std::string::npos) << text;
 }
 

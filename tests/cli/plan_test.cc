@@ -206,7 +206,7 @@ TEST(PlanVerb, PlansForAMachineThatIsNotThereAndSaysThatItIsFromDataSheets) {
 }
 
 TEST(PlanVerb, WhatDoesNotFitEndsWithCode4AndTheNearestChanges) {
-  const Words words = {"plan", "qwen2.5-7b", "--machine=4090", "--ram=80GiB", "--batch=8"};
+  const Words words = {"plan", "qwen2.5-7b", "--machine=4090", "--ram=80GiB", "--batch=32", "--micro_batch=8"};
   Words with_json = words;
   with_json.push_back("--json");
   const Outcome outcome = megatrain(with_json);
@@ -363,7 +363,7 @@ TEST(PlanVerb, PlansARealisticStepOfAModelAloneAndTheUsersOwnOtherwise) {
   EXPECT_GT(plan.at("step").at("micro_batch"), 1);
   EXPECT_EQ(plan_of({"qwen2.5-3b", "--machine=4090", "--batch=3"}).at("step").at("batch"), 3);
   const Place place("llama_linear", "steps: 1\n");
-  EXPECT_EQ(plan_of({place.config()}).at("step").at("batch"), 1);
+  EXPECT_EQ(plan_of({place.config()}).at("step").at("batch"), 6);  // that of its file
 }
 
 TEST(PlanVerb, TakesNamesOfTheHubAndAsksWhichOfSeveralIsMeant) {

@@ -50,9 +50,9 @@ TEST(Train, ItsParametersAreCountedForPeopleOnceAndTheSameEverywhere) {
   const Place place("llama_linear", "steps: 1\n");  // 24520 parameters
   const std::string said = succeed({"train", place.config()}).err;
   EXPECT_NE(said.find("LlamaForCausalLM: 24.5K parameters, "), std::string::npos) << said;
-  const std::string planned = succeed({"plan", place.config()}).out;
+  const std::string planned = succeed({"plan", place.config(), "--bytes"}).out;
   EXPECT_NE(planned.find("24.5K parameters in 2 blocks"), std::string::npos) << planned;
-  const std::string frozen = succeed({"plan", place.config(), "--freeze=model.layers.*"}).out;
+  const std::string frozen = succeed({"plan", place.config(), "--bytes", "--freeze=model.layers.*"}).out;
   EXPECT_NE(frozen.find("K of them are trained, the others frozen"), std::string::npos) << frozen;
   const std::string model = succeed({"inspect", golden("llama_linear") + "/model"}).out;
   EXPECT_NE(model.find("24520 (24.5K): "), std::string::npos) << model;

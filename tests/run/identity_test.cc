@@ -65,6 +65,9 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { ++c.heads; },
           [](ModelConfig& c) { --c.kv_heads; },
           [](ModelConfig& c) { c.head_dim += 2; },
+          [](ModelConfig& c) {
+            c.full_heads = HeadSizes{.kv_heads = 2, .head_dim = 32};
+          },
           [](ModelConfig& c) { ++c.max_position; },
           [](ModelConfig& c) { c.norm_eps *= 1 + 1e-15; },
           [](ModelConfig& c) { c.norm_offset = 1; },
@@ -76,6 +79,10 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.mlp_bias = true; },
           [](ModelConfig& c) { c.qk_norm = true; },
           [](ModelConfig& c) { c.attention_gate = true; },
+          [](ModelConfig& c) { c.v_norm = true; },
+          [](ModelConfig& c) { c.kv_readers = 1; },
+          [](ModelConfig& c) { c.wide_readers = true; },
+          [](ModelConfig& c) { c.layer_input = 8; },
           [](ModelConfig& c) { c.activation = Activation::gelu_tanh; },
           [](ModelConfig& c) { c.embedding_scale = 2; },
           [](ModelConfig& c) { c.attention_scale = 0.5; },
@@ -89,10 +96,6 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.sinks = true; },
           [](ModelConfig& c) {
             c.delta_net.layers = {true, false};
-          },
-          [](ModelConfig& c) {
-            c.mamba2.heads = 2;
-            c.mamba2.layers = {true, false};
           },
           [](ModelConfig& c) { c.experts.count = 4; },
           [](ModelConfig& c) { c.dtype = DType::f16; },
@@ -111,7 +114,19 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { c.rope.long_factor = {2.5}; },
           [](ModelConfig& c) { c.rope.pairs = true; },
           [](ModelConfig& c) { c.rope.query_growth = 0.5; },
-          [](ModelConfig& c) { c.window_rope = RopeConfig{}; }};
+          [](ModelConfig& c) { c.rope.proportion = 0.5; },
+          [](ModelConfig& c) { c.window_rope = RopeConfig{}; },
+          [](ModelConfig& c) {
+            c.mamba2.heads = 2;
+            c.mamba2.layers = {true, false};
+          },
+          [](ModelConfig& c) { c.gated_conv.taps = 3; },
+          [](ModelConfig& c) {
+            c.no_mixer = {false, true};
+          },
+          [](ModelConfig& c) { c.attention_cap = 50; },
+          [](ModelConfig& c) { c.scales.mlp_out = 0.5; },
+          [](ModelConfig& c) { c.latent.kv_rank = 8; }};
 }
 
 class Identity : public testing::Test {

@@ -75,6 +75,7 @@ TEST(Alerts, TellARisingEvaluationLossOnceAndAgainAfterANewLowest) {
   int64_t step = 0;
   const auto evaluate = [&](double loss) {
     step += 10;
+    made.live(100 + static_cast<double>(step));
     made.append("eval.jsonl", fmt::format("{{\"step\":{},\"loss\":{}}}\n", step, loss));
     run.poll(100 + static_cast<double>(step));
     return kinds(alerts.look(run, 100 + static_cast<double>(step), kRoom));
@@ -84,7 +85,7 @@ TEST(Alerts, TellARisingEvaluationLossOnceAndAgainAfterANewLowest) {
   EXPECT_EQ(evaluate(2.4), Names{});
   for (const double loss : {1.9, 2.0}) EXPECT_EQ(evaluate(loss), Names{});
   EXPECT_EQ(evaluate(2.1), Names{"eval_rise"});
-  EXPECT_EQ(kinds(Alerts({}).look(run, 500, kRoom)), (Names{"eval_rise", "eval_rise"})) << "of a run that began before";
+  EXPECT_EQ(kinds(Alerts({}).look(run, 100 + static_cast<double>(step), kRoom)), (Names{"eval_rise", "eval_rise"})) << "of a run that began before";
 }
 
 TEST(Alerts, TellADiskAndAMemoryThatFillUpOnceUntilItIsOver) {

@@ -75,9 +75,11 @@ ordered_json delta_net_json(const DeltaNetConfig& delta_net) {
           {"linear_conv_kernel_dim", taps},    {"layers", layers}};
 }
 
+// null for a model without Mamba layers.
 ordered_json mamba2_json(const Mamba2Config& mamba2) {
   const auto& [heads, groups, head_dim, state_dim, taps, least_step, most_step, bias, conv_bias, normed, gate_first,
                scales, beside_attention, layers] = mamba2;
+  if (heads == 0) return {};
   ordered_json json = {{"mamba_n_heads", heads},
                        {"mamba_n_groups", groups},
                        {"mamba_d_head", head_dim},
@@ -96,8 +98,10 @@ ordered_json mamba2_json(const Mamba2Config& mamba2) {
   return json;
 }
 
+// null for a model without gated convolutions.
 ordered_json gated_conv_json(const GatedConvConfig& conv) {
   const auto& [taps, bias, layers] = conv;
+  if (taps == 0) return {};
   return {{"conv_L_cache", taps}, {"conv_bias", bias}, {"layers", layers}};
 }
 
@@ -141,27 +145,19 @@ ordered_json experts_json(const ExpertsConfig& experts) {
   return json;
 }
 
+// null for a model without latent attention.
 ordered_json latent_json(const LatentConfig& latent) {
   const auto& [kv_rank, q_rank, plain, turning, value, pairs] = latent;
+  if (kv_rank == 0) return {};
   return {{"kv_lora_rank", kv_rank},     {"q_lora_rank", q_rank}, {"qk_nope_head_dim", plain},
           {"qk_rope_head_dim", turning}, {"v_head_dim", value},   {"rope_interleave", pairs}};
-}
-
-// Those that checkpoints of versions without them lack, so they are there only if they differ from none.
-void add_newer_fields(const ModelConfig& c, std::vector<ModelField>& fields) {
-  if (c.mamba2.heads > 0) fields.push_back({"mamba2", mamba2_json(c.mamba2), true});
-  if (c.gated_conv.taps > 0) fields.push_back({"gated_conv", gated_conv_json(c.gated_conv), true});
-  if (!c.no_mixer.empty()) fields.push_back({"layers_without_mixer", c.no_mixer, true});
-  if (c.attention_cap > 0) fields.push_back({"attn_logit_softcapping", c.attention_cap, true});
-  if (!scales_json(c.scales).is_null()) fields.push_back({"multipliers", scales_json(c.scales), true});
-  if (c.latent.kv_rank > 0) fields.push_back({"latent_attention", latent_json(c.latent), true});
 }
 
 }  // namespace
 
 std::vector<ModelField> model_fields(const ModelConfig& config) {
   // Structured bindings keep this list complete: a new field of either struct does not compile until it is bound here.
-  // Every bound name must then be used below or in add_newer_fields(), or be discarded with the reason.
+  // Every bound name must then be used below, or be discarded with the reason.
   const auto& [architecture, part_of, embedding_module, norm_module, vocab, hidden, ff, layers, heads, kv_heads,
                head_dim, full_heads, max_position, norm_eps, norm_offset, norm_centred, init_std, pad_id, tied,
                qkv_bias, o_bias, mlp_bias, qk_norm, qk_norm_spans, attention_gate, v_norm, kv_readers, wide_readers,
@@ -179,7 +175,7 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
   for (const auto* said_by_architecture : {&embedding_module, &norm_module}) static_cast<void>(said_by_architecture);
   static_cast<void>(norm_centred);  // the architecture says it, too
   static_cast<void>(qk_norm_spans);
-  std::vector<ModelField> fields = {
+  return {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},
       {"hidden_size", hidden, true},
@@ -233,9 +229,13 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
       {"query_growth", query_growth, true},
       {"rope_parameters.partial_rotary_factor", proportion, true},
       {"rope_parameters.sliding_attention", window_rope ? rope_json(*window_rope) : ordered_json(), true},
+      {"mamba2", mamba2_json(mamba2), true},
+      {"gated_conv", gated_conv_json(gated_conv), true},
+      {"layers_without_mixer", no_mixer, true},
+      {"attn_logit_softcapping", attention_cap, true},
+      {"multipliers", scales_json(scales), true},
+      {"latent_attention", latent_json(latent), true},
   };
-  add_newer_fields(config, fields);
-  return fields;
 }
 
 }  // namespace megatrain

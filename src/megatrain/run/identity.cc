@@ -54,7 +54,13 @@ const std::map<std::string, json>& former_values() {
                                                      {"num_kv_shared_layers", 0},
                                                      {"use_double_wide_mlp", false},
                                                      {"hidden_size_per_layer_input", 0},
-                                                     {"full_heads", json()},
+                                                     {"full_attention_heads", json()},
+                                                     {"mamba2", json()},
+                                                     {"gated_conv", json()},
+                                                     {"layers_without_mixer", json::array()},
+                                                     {"attn_logit_softcapping", 0.0},
+                                                     {"multipliers", json()},
+                                                     {"latent_attention", json()},
                                                      {"rope_parameters.partial_rotary_factor", 1.0},
                                                      {"partial_rotary_factor", 1.0}};
   return values;
