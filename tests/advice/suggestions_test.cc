@@ -88,7 +88,12 @@ TEST(Suggestions, OfAModelAloneHaveTheStepThatEachOfThemNeeds) {
   ASSERT_TRUE(starting_with(list, "--state.moments=int8"));
   EXPECT_EQ(list.front().change, "--state.moments=int8");
   EXPECT_NEAR(list.front().tokens_per_s / row("int8").tokens_per_s, 1, 0.02);
-  EXPECT_GT(list.front().tokens_per_s, 3 * one_sequence.front().tokens_per_s);
+  for (const Suggestion& alone : one_sequence) {  // adapters have no update that more sequences would hide
+    const Suggestion* same = starting_with(list, alone.change.c_str());
+    if (same && alone.change.starts_with("--state.")) {
+      EXPECT_GT(same->tokens_per_s, 3 * alone.tokens_per_s) << alone.change;
+    }
+  }
   EXPECT_NEAR(starting_with(list, "--adapter.rank=16")->tokens_per_s / row("LoRA").tokens_per_s, 1, 0.02);
 }
 
@@ -124,8 +129,8 @@ TEST(Suggestions, WhereTheUsersOwnLimitIsShortItIsRaisedAndNoRamIsBought) {
 TEST(Suggestions, OfADeviceThatLacksMemoryFewerTokensAtATime) {
   const Typed typed{{"--batch=32", "--micro_batch=32", "--seq_len=4096", "--mlp_chunk=131072"}};
   const std::vector<Suggestion> list = pasted(typed, preset("qwen2.5-7b"), machine_with("4090", 256 * kGiB));
-  ASSERT_EQ(list.size(), 4u);
-  for (const char* change : {"--micro_batch=", "--mlp_chunk=", "--seq_len=", "--adapter.rank="})
+  ASSERT_EQ(list.size(), 3u);  // adapters alone would not fit either
+  for (const char* change : {"--micro_batch=", "--mlp_chunk=", "--seq_len="})
     EXPECT_TRUE(starting_with(list, change)) << change;
 }
 

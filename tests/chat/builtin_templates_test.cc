@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Tokens = std::vector<std::pair<std::string, std::string>>;
 
-// Of a tokenizer that has the tokens with which these templates end a turn.
+// Its tokenizer has the tokens with which these templates end a turn.
 ChatTemplate builtin_chat(const std::string& name) {
   ChatTemplate chat(builtin_template(name).value(), name, Tokens{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
   chat.add_special_tokens({"<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|return|>"});
@@ -48,7 +48,7 @@ TEST(BuiltinTemplates, WriteWhatTheTrainersWriteThatNameThem) {
   for (const Json& each : goldens["cases"]) {
     const std::string name = each["builtin"], shape = each["shape"];
     seen.insert(name);
-    EXPECT_EQ(builtin_chat(name).render(inputs_of(goldens["shapes"][shape])).text, each["text"])
+    EXPECT_EQ(builtin_chat(name).render(inputs_of(goldens["shapes"][shape])).text, each["text"].get<std::string>())
         << name << " " << shape << " of " << each["source"];
   }
   for (const std::string& name : builtin_template_names()) EXPECT_TRUE(seen.count(name)) << name;

@@ -44,7 +44,7 @@ std::string written(const ChatTemplate& chat, const Json& calls) {
 void expect_calls(const ToolAnswer& answer, const Json& calls) {
   ASSERT_EQ(answer.calls.size(), calls.size());
   for (size_t i = 0; i < calls.size(); ++i) {
-    EXPECT_EQ(answer.calls[i].name, calls[i]["function"]["name"]);
+    EXPECT_EQ(answer.calls[i].name, calls[i]["function"]["name"].get<std::string>());
     EXPECT_EQ(nlohmann::json::parse(answer.calls[i].arguments),
               nlohmann::json::parse(calls[i]["function"]["arguments"].dump()));
   }

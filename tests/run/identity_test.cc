@@ -65,9 +65,7 @@ std::vector<std::function<void(ModelConfig&)>> changes_of_each_field() {
           [](ModelConfig& c) { ++c.heads; },
           [](ModelConfig& c) { --c.kv_heads; },
           [](ModelConfig& c) { c.head_dim += 2; },
-          [](ModelConfig& c) {
-            c.full_heads = HeadSizes{.kv_heads = 2, .head_dim = 32};
-          },
+          [](ModelConfig& c) { c.full_heads = HeadSizes{.kv_heads = 2, .head_dim = 32}; },
           [](ModelConfig& c) { ++c.max_position; },
           [](ModelConfig& c) { c.norm_eps *= 1 + 1e-15; },
           [](ModelConfig& c) { c.norm_offset = 1; },

@@ -85,7 +85,8 @@ TEST(Alerts, TellARisingEvaluationLossOnceAndAgainAfterANewLowest) {
   EXPECT_EQ(evaluate(2.4), Names{});
   for (const double loss : {1.9, 2.0}) EXPECT_EQ(evaluate(loss), Names{});
   EXPECT_EQ(evaluate(2.1), Names{"eval_rise"});
-  EXPECT_EQ(kinds(Alerts({}).look(run, 100 + static_cast<double>(step), kRoom)), (Names{"eval_rise", "eval_rise"})) << "of a run that began before";
+  EXPECT_EQ(kinds(Alerts({}).look(run, 100 + static_cast<double>(step), kRoom)), (Names{"eval_rise", "eval_rise"}))
+      << "of a run that began before";
 }
 
 TEST(Alerts, TellADiskAndAMemoryThatFillUpOnceUntilItIsOver) {
