@@ -48,16 +48,16 @@ std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, i
   const int64_t group =
       experts_per_record > 0 && !config.experts.beside_mlp ? experts_per_record : config.experts.count;
   const auto first_expert = lists.size() - static_cast<size_t>(config.experts.count);
-  const std::vector<std::vector<TensorSpec>> of_experts =
+  std::vector<std::vector<TensorSpec>> of_experts =
       expert_adapter_tensors(adapter, std::span(lists).subspan(first_expert));
   std::vector<std::vector<TensorSpec>> records(
       std::make_move_iterator(lists.begin()),
       std::make_move_iterator(lists.begin() + std::ssize(lists) - config.experts.count)),
       expert_adapters;
   for (int64_t expert = 0; expert < config.experts.count; ++expert) {
-    const auto add = [&](std::vector<std::vector<TensorSpec>>& to, const std::vector<TensorSpec>& tensors) {
+    const auto add = [&](std::vector<std::vector<TensorSpec>>& to, std::vector<TensorSpec>& tensors) {
       if (expert % group == 0) to.emplace_back();
-      for (const TensorSpec& tensor : tensors) to.back().emplace_back(tensor).part = expert % group;
+      for (TensorSpec& tensor : tensors) to.back().emplace_back(std::move(tensor)).part = expert % group;
     };
     add(records, lists[first_expert + static_cast<size_t>(expert)]);
     if (!of_experts.empty()) add(expert_adapters, of_experts[static_cast<size_t>(expert)]);
@@ -67,20 +67,28 @@ std::vector<std::vector<TensorSpec>> record_tensors(const ModelConfig& config, i
   return with_adapters(std::move(records));
 }
 
-}  // namespace
-
-std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, const TrainRules& rules,
-                                       int64_t experts_per_record) {
+// model_layouts(), and how many of them each layer has.
+std::vector<LayerLayout> list_layouts(const ModelConfig& config, DType dtype, const TrainRules& rules,
+                                      int64_t experts_per_record, std::vector<int64_t>& of_layers) {
   if (config.part_of.empty()) refuse_names_in_whole(rules.adapter);
   std::vector<LayerLayout> layouts = {layout_of(embedding_tensors(config), dtype)};
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    for (std::vector<TensorSpec>& record : record_tensors(config, layer, rules.adapter, experts_per_record))
-      layouts.push_back(layout_of(std::move(record), dtype));
+    auto records = record_tensors(config, layer, rules.adapter, experts_per_record);
+    for (std::vector<TensorSpec>& record : records) layouts.push_back(layout_of(std::move(record), dtype));
+    of_layers.push_back(std::ssize(records));
   }
   if (std::vector<TensorSpec> rows = token_row_tensors(rules.adapter, config); !rows.empty())
     layouts.push_back(layout_of(std::move(rows), dtype));
   layouts.push_back(layout_of(head_tensors(config), dtype));
   return freeze_tensors(std::move(layouts), rules, config.tied);
+}
+
+}  // namespace
+
+std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, const TrainRules& rules,
+                                       int64_t experts_per_record) {
+  std::vector<int64_t> of_layers;
+  return list_layouts(config, dtype, rules, experts_per_record, of_layers);
 }
 
 int64_t idle_parameters(const ModelConfig& config) {
@@ -135,8 +143,9 @@ std::vector<LayerLayout> without_frozen_masters(std::vector<LayerLayout> layouts
 Model make_model(const ModelConfig& config, const ModelShape& shape, const TrainRules& rules,
                  const TensorTypes& stored) {
   const Family& family = family_of(config);
+  std::vector<int64_t> of_layers;
   std::vector<LayerLayout> layouts = with_format(
-      as_in_source(model_layouts(config, shape.dtype, rules, shape.experts_per_record), stored), shape.state);
+      as_in_source(list_layouts(config, shape.dtype, rules, shape.experts_per_record, of_layers), stored), shape.state);
   if (rules.adapter.any()) layouts = without_frozen_masters(std::move(layouts));
   const LayerLayout& before_head = layouts[layouts.size() - 2];
   const LayerLayout* token_rows = before_head.is_token_rows() ? &before_head : nullptr;
@@ -148,7 +157,7 @@ Model make_model(const ModelConfig& config, const ModelShape& shape, const Train
               .head = Head(config, shape, layouts.back(), token_rows)};
   auto next = std::make_move_iterator(layouts.begin() + 1);
   for (int64_t index = 0; index < config.layers; ++index) {
-    const auto count = std::ssize(record_tensors(config, index, rules.adapter, shape.experts_per_record));
+    const int64_t count = of_layers[static_cast<size_t>(index)];
     Layer& layer = model.layers.emplace_back();
     layer.kind = family.kind(config, index);
     layer.records.assign(next, next + count);
