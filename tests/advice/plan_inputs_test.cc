@@ -228,15 +228,20 @@ TEST(PlanInputs, OfHalfAMillionTokensAttentionsOutputsWaitInHostMemoryWhereItHas
 }
 
 TEST(PlanInputs, TheLowerHalfIsFrozenByPatternsThatMatchItAlone) {
-  EXPECT_EQ(lower_half(2), (std::vector<std::string>{"model.embed_tokens.*", "model.layers.0.*"}));
-  EXPECT_EQ(lower_half(23),
-            (std::vector<std::string>{"model.embed_tokens.*", "model.layers.[0-9].*", "model.layers.10.*"}));
-  EXPECT_EQ(lower_half(28),
+  const auto of = [](int64_t layers) {
+    ModelConfig model;
+    model.layers = layers;
+    return lower_half(model);
+  };
+  EXPECT_EQ(of(2), (std::vector<std::string>{"model.embed_tokens.*", "model.layers.0.*"}));
+  EXPECT_EQ(of(23), (std::vector<std::string>{"model.embed_tokens.*", "model.layers.[0-9].*", "model.layers.10.*"}));
+  EXPECT_EQ(of(28),
             (std::vector<std::string>{"model.embed_tokens.*", "model.layers.[0-9].*", "model.layers.1[0-3].*"}));
+  EXPECT_EQ(lower_half(preset("nemotron-nano-9b-v2")).front(), "model.embeddings.*");
   for (const char* name : {"qwen2.5-0.5b", "llama3-8b"}) {
     TrainConfig config = step_of(1, 1, 128);
     const ModelConfig model = preset(name);
-    config.freeze = lower_half(model.layers);
+    config.freeze = lower_half(model);
     const Workload w = plan_inputs(config, model, machine_from_profile(named_machine("h200"))).workload;
     for (int64_t r = 0; r <= model.layers; ++r) EXPECT_EQ(w.is_trained(r), r > model.layers / 2) << name << " " << r;
   }
@@ -246,7 +251,7 @@ TEST(PlanInputs, FrozenTensorsOfABfloat16SourceTakeTwoBytesLessAndThoseOfOthersD
   TrainConfig config = step_of(1, 1, 128);
   const ModelConfig model = preset("qwen2.5-0.5b");  // none of its tensors is padded
   const PlannedMachine planned = machine_from_profile(named_machine("h200"));
-  config.freeze = lower_half(model.layers);
+  config.freeze = lower_half(model);
   const auto low_bytes = [&](const TensorTypes& stored) {
     const Workload w = plan_inputs(config, model, planned, stored).workload;
     int64_t bytes = 0;

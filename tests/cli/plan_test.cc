@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "megatrain/advice/what_fits.h"
 #include "megatrain/io/json_file.h"
 #include "tests/support/command.h"
 
@@ -375,8 +376,13 @@ TEST(PlanVerb, TakesNamesOfTheHubAndAsksWhichOfSeveralIsMeant) {
 }
 
 TEST(PlanVerb, SaysWhichModelsFitAMachine) {
-  const json rows = json::parse(succeed({"plan", "--what-fits", "--machine", "4090", "--ram", "64GiB", "--json"}).out);
+  const json rows =
+      json::parse(succeed({"plan", "--what-fits", "qwen2.5-0.5b", "Qwen/Qwen2.5-7B", "nemotron-nano-9b-v2",
+                           "qwen3-30b-a3b", "--machine", "4090", "--ram", "64GiB", "--json"})
+                      .out);
   ASSERT_TRUE(rows.is_array());
+  EXPECT_EQ(rows.size(), 4 * fit_modes().size());
+  expect_refusal({"plan", "--what-fits", "qwen2.5-7bb"}, ExitCode::bad_config, {"qwen2.5-7bb", "'qwen2.5-7b'"});
   bool some = false, none = false;
   std::set<int64_t> longest;
   for (const json& row : rows) {

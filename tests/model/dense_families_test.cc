@@ -196,6 +196,11 @@ TEST(Gemma2, EverySecondLayerIsLocalAndTheFinalLogitsAreCapped) {
   EXPECT_TRUE(c.tied);
 }
 
+TEST(Gemma2, TheOlderNameOfTheWindowMustAgreeWithTheNewer) {
+  EXPECT_EQ(kGemma2.parse({{"sliding_window", 6}, {"sliding_window_size", 6}}).window[0], 6);
+  kGemma2.refused({{"sliding_window", 6}, {"sliding_window_size", 8}}, {"sliding_window_size", "8"});
+}
+
 TEST(Gemma2, AttentionsLogitsAreCappedAsTheFileSays) {
   EXPECT_EQ(kGemma2.parse().attention_cap, 50);
   EXPECT_EQ(kGemma2.parse({{"attn_logit_softcapping", 20.0}}).attention_cap, 20);
@@ -209,8 +214,17 @@ TEST(Cohere, LayersOfTheSecondGenerationHaveAWindowAndRopeOrNeither) {
   EXPECT_EQ(c.no_rope, (Flags{false, false, false, true}));
   EXPECT_EQ(kCohere2.parse({{"sliding_window_pattern", 2}}).no_rope, (Flags{false, true, false, true}));
   EXPECT_EQ(kCohere2.parse({{"layer_types", std::vector<std::string>(4, "full_attention")}}).no_rope, Flags(4, true));
+  EXPECT_EQ(kCohere2.parse({{"_sliding_window_pattern", 2}}).no_rope, (Flags{false, true, false, true}));
+  kCohere2.refused({{"_sliding_window_pattern", 2}, {"sliding_window_pattern", 4}}, {"_sliding_window_pattern"});
   EXPECT_TRUE(kCohere.parse().no_rope.empty());
   kCohere2.refused({{"sliding_window", nullptr}}, {"sliding_window", "local"});
+}
+
+TEST(Cohere, EachGenerationHasItsOwnAbsentThetaAndNoNullScale) {
+  EXPECT_EQ(kCohere.parse().rope.theta, 5e5);
+  EXPECT_EQ(kCohere.parse({{"rope_parameters", {{"rope_type", "default"}}}}).rope.theta, 5e5);
+  EXPECT_EQ(kCohere2.parse().rope.theta, 1e4);
+  for (const char* key : {"logit_scale", "layer_norm_eps"}) kCohere.refused({{key, nullptr}}, {key, "null"});
 }
 
 TEST(Cohere, OneLayerNormIsBeforeAttentionAndMlp) {

@@ -42,6 +42,11 @@ TEST(Mistral4, ThePresetHasThePublishedParameters) {
   EXPECT_EQ(parameters, 118'972'826'624);
 }
 
+TEST(Mistral4, AHeadsElementsAreThoseWithAndWithoutRope) {
+  EXPECT_EQ(read_mistral4({{"head_dim", 128}}).head_dim, 128);
+  EXPECT_THROW(read_mistral4({{"head_dim", 64}}), Error);
+}
+
 TEST(Mistral4, HasASoftmaxRouterAndNoBiasOfTheChoice) {
   const ModelConfig c = read_mistral4();
   EXPECT_EQ(c.experts.score, RouterScore::softmax_of_chosen);

@@ -1,4 +1,6 @@
 // Adapters against PEFT: losses, gradients and ten clipped steps; directories in and out.
+#include <fmt/format.h>
+
 #include "megatrain/config/adapter_file.h"
 #include "megatrain/generate/cached_forward.h"
 #include "megatrain/io/file.h"

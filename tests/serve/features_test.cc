@@ -179,7 +179,8 @@ TEST(ServeFormat, EveryFinishedAnswerIsJsonOfTheSchema) {
     const json body =
         asked("a pet", {{"response_format", format}, {"temperature", 1.5}, {"seed", seed}, {"max_tokens", 100}});
     const json choice = served.chat(body).at("choices").at(0);
-    EXPECT_EQ(streamed_text(served.stream("/v1/chat/completions", body)), choice.at("message").at("content"));
+    EXPECT_EQ(streamed_text(served.stream("/v1/chat/completions", body)),
+              choice.at("message").at("content").get<std::string>());
     if (choice.at("finish_reason") != "stop") continue;
     ++finished;
     const json value = json::parse(choice.at("message").at("content").get<std::string>());

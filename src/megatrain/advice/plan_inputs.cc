@@ -56,9 +56,9 @@ TrainConfig with_state(TrainConfig config, const StateFormat& format) {
   return config;
 }
 
-std::vector<std::string> lower_half(int64_t layers) {
-  std::vector<std::string> patterns = {"model.embed_tokens.*"};
-  const int64_t half = layers / 2;  // layers 0 ... half - 1
+std::vector<std::string> lower_half(const ModelConfig& model) {
+  std::vector<std::string> patterns = {model.embedding_module + ".*"};
+  const int64_t half = model.layers / 2;  // layers 0 ... half - 1
   for (int64_t ten = 0; ten * 10 < half; ++ten) {
     const int64_t last = std::min<int64_t>(half - ten * 10, 10) - 1;
     patterns.push_back(fmt::format("model.layers.{}{}.*", ten > 0 ? std::to_string(ten) : "",

@@ -25,7 +25,7 @@ std::optional<Fit> fit_smallest_step(const TrainConfig& config, const ModelConfi
 
 TrainConfig with_state(TrainConfig config, const StateFormat& format);
 
-// "model.embed_tokens.*" and patterns that match the lower half of the layers.
-std::vector<std::string> lower_half(int64_t layers);
+// Patterns that match the embedding and the lower half of the layers.
+std::vector<std::string> lower_half(const ModelConfig& model);
 
 }  // namespace megatrain

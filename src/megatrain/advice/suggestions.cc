@@ -347,7 +347,7 @@ class Suggestions {
 
   void upper_half() {
     if (!base_.config.freeze.empty() || !base_.config.train_only.empty() || model_.layers < 2) return;
-    const std::vector<std::string> patterns = lower_half(model_.layers);
+    const std::vector<std::string> patterns = lower_half(model_);
     Changed change = changed(fmt::format("--freeze={}", fmt::join(patterns, ",")));
     change.config.freeze = patterns;
     change.note = "the embedding and the lower half of the layers are not trained";

@@ -75,22 +75,31 @@ class ModelFits {
   }
 
  private:
-  // `micro_tokens` limits micro-batches of several sequences. A step has at least `least_tokens`, unless a batch is
-  // given.
-  PlanInputs inputs(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row,
-                    int64_t least_tokens = 0) const {
+  TrainConfig config_of(const Mode& mode, int64_t seq_len) const {
     TrainConfig config = with_state(config_, mode.format);
     config.seq_len = seq_len;
-    if (mode.upper_half) config.freeze = lower_half(model_.layers);
+    if (mode.upper_half) config.freeze = lower_half(model_);
     if (mode.rank > 0) config.adapter = {.rank = mode.rank, .alpha = 2.0 * static_cast<double>(mode.rank)};
-    const TensorTypes& stored = mode.rank > 0 ? released_ : stored_;
-    if (!batch_given_) config.batch = hiding_batch(config, model_, planned_, stored, least_tokens);
-    config.micro_batch = even_micro_batch(config.batch, seq_len, micro_tokens);
-    PlanInputs made = plan_inputs(config, model_, planned_, stored, true);
+    return config;
+  }
+  const TensorTypes& stored(const Mode& mode) const { return mode.rank > 0 ? released_ : stored_; }
+
+  // A step has at least `least_tokens`, unless a batch is given.
+  int64_t batch_of(const Mode& mode, int64_t seq_len, int64_t least_tokens = 0) const {
+    if (batch_given_) return config_.batch;
+    return hiding_batch(config_of(mode, seq_len), model_, planned_, stored(mode), least_tokens);
+  }
+
+  // `micro_tokens` limits micro-batches of several sequences.
+  PlanInputs inputs(const Mode& mode, int64_t seq_len, int64_t batch, int64_t micro_tokens, FitRow& row) const {
+    TrainConfig config = config_of(mode, seq_len);
+    config.batch = batch;
+    config.micro_batch = even_micro_batch(batch, seq_len, micro_tokens);
+    PlanInputs made = plan_inputs(config, model_, planned_, stored(mode), true);
     row = {.model = name_,
            .parameters = made.workload.parameters - (mode.rank > 0 ? made.workload.trained_parameters : 0),
            .mode = mode.name,
-           .batch = config.batch,
+           .batch = batch,
            .seq_len = seq_len,
            .state = mode.format};
     return made;
@@ -105,7 +114,7 @@ class ModelFits {
   // A base that is read from a drive needs more tokens a step than the link alone.
   void try_largest_step(const Mode& mode, int64_t seq_len, int64_t micro_tokens, FitRow& row) const {
     FitRow larger;
-    const auto found = fit(inputs(mode, seq_len, micro_tokens, larger, kMostHidingTokens));
+    const auto found = fit(inputs(mode, seq_len, batch_of(mode, seq_len, kMostHidingTokens), micro_tokens, larger));
     if (!found || found->outlook.tokens_per_s <= row.tokens_per_s) return;
     take(larger, *found);
     larger.fits = true;
@@ -115,8 +124,10 @@ class ModelFits {
 
   FitRow row(const Mode& as, const Mode& mode, int64_t seq_len, bool needs = true) const {
     FitRow row;
+    PlanInputs made;
+    const int64_t batch = batch_of(mode, seq_len);
     for (const int64_t micro_tokens : {kMicroTokens, int64_t{1}}) {  // then one sequence at a time
-      const PlanInputs made = inputs(mode, seq_len, micro_tokens, row);
+      made = inputs(mode, seq_len, batch, micro_tokens, row);
       row.mode = as.name;
       if (const auto found = fit(made)) {
         take(row, *found);
@@ -127,8 +138,6 @@ class ModelFits {
       }
     }
     if (!needs) return row;
-    PlanInputs made = inputs(mode, seq_len, 1, row);
-    row.mode = as.name;
     made.budgets.host_bytes = kNoLimit;
     made.budgets.disk_bytes = 0;
     auto found = fit(made);

@@ -1,5 +1,6 @@
 #include "megatrain/cli/print_what_fits.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -70,10 +71,23 @@ std::string without_gpu_text(const TrainConfig& config, const PlannedMachine& pl
   return text + fmt::format("--machine {} plans for it\n", kUsualGpu);
 }
 
+// The presets that the plain arguments name; all if there are none.
+std::vector<std::string> chosen_presets(const Arguments& arguments) {
+  if (arguments.plain().empty()) return preset_names();
+  std::vector<std::string> chosen;
+  for (const std::string& name : arguments.plain()) {
+    const std::string preset = preset_of(name), near = nearest_preset(name);
+    if (preset.empty())
+      fail_config(fmt::format("--what-fits: '{}' is no preset{}; 'megatrain plan --help' lists them", name,
+                              near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near)));
+    if (std::ranges::find(chosen, preset) == chosen.end()) chosen.push_back(preset);
+  }
+  return chosen;
+}
+
 }  // namespace
 
 int print_what_fits(const Arguments& arguments) {
-  arguments.none();
   for (const char* option : {"--random", "--layers", "--price", "--bytes"}) {
     if (arguments.option(option) || arguments.flag(option))
       fail_config(fmt::format("--what-fits cannot be combined with {}", option));
@@ -88,10 +102,10 @@ int print_what_fits(const Arguments& arguments) {
   const MachineToPlan made = machine_to_plan(machine_choice(arguments), config);
   const PlannedMachine& planned = made.planned;
   const Budgets budgets = make_budgets(config, planned);
-  const std::vector<std::string> presets = preset_names();
+  const std::vector<std::string> presets = chosen_presets(arguments);
   std::optional<WorkProgress> progress;
   // rows that come one by one show the progress
-  if (arguments.json() || isatty(STDOUT_FILENO) == 0) progress.emplace("planning all presets", std::ssize(presets));
+  if (arguments.json() || isatty(STDOUT_FILENO) == 0) progress.emplace("planning presets", std::ssize(presets));
   const FitTable table(presets);
   if (!arguments.json()) {
     fmt::print(

@@ -219,10 +219,10 @@ std::vector<Verb> planning_verbs() {
   return {
       {.name = "plan",
        .takes = "CONFIG|DIR|PRESET|Org/Name",
-       .summary = "whether it fits, where, how fast, and what to change; --what-fits: all presets",
+       .summary = "whether it fits, where, how fast, and what to change; --what-fits: a table of presets",
        .usage = "[--machine NAME|FILE] [--ram SIZE] [--disk SIZE] [--price HOUR] [--bytes]\n"
                 "    [--memory.gpu=24GiB --memory.host=100GiB --batch=32 ...] [--layers N] [--random SEED]\n"
-                "megatrain plan --what-fits [--machine NAME|FILE] [--ram SIZE] [--disk SIZE]",
+                "megatrain plan --what-fits [PRESET…] [--machine NAME|FILE] [--ram SIZE] [--disk SIZE]",
        .details = fmt::format(
            "Prints whether it fits, tokens/s, memory, time and cost; then what bounds a step, what would be faster,\n"
            "and the longest context that fits. If it does not fit, the changes with which it would, each with its\n"
@@ -235,7 +235,7 @@ std::vector<Verb> planning_verbs() {
            "within it\n"
            "  --price HOUR     the cost of an hour: prints the cost of the run, or of a billion tokens\n"
            "  --bytes          prints where every byte lives, and the parts of a step\n"
-           "  --what-fits      a table of all presets and training modes: tokens/s, or \"no\"\n"
+           "  --what-fits      a table of training modes of these presets, or of all: tokens/s, or \"no\"\n"
            "  --layers N       plans with N layers instead of the model's\n"
            "  --random SEED    a random valid plan\n\n"
            "'megatrain train --plan=FILE' uses a plan printed with --json. Presets: {}\n",

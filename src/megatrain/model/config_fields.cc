@@ -1,6 +1,7 @@
 #include "megatrain/model/config_fields.h"
 
 #include <cmath>
+#include <tuple>
 
 namespace megatrain {
 namespace {
@@ -168,13 +169,11 @@ std::vector<ModelField> model_fields(const ModelConfig& config) {
                attention_factor, truncate, rotary_dim, short_factor, long_factor, pairs, query_growth, proportion] =
       rope;
   // how the values are stored does not change the model
-  static_cast<void>(mxfp4_experts);
-  static_cast<void>(fp8_exceptions);
+  static_cast<void>(std::tie(mxfp4_experts, fp8_exceptions));
   static_cast<void>(layer_input_cols);  // follows from layer_input
   static_cast<void>(part_of);           // nor do the parts that are not trained
-  for (const auto* said_by_architecture : {&embedding_module, &norm_module}) static_cast<void>(said_by_architecture);
-  static_cast<void>(norm_centred);  // the architecture says it, too
-  static_cast<void>(qk_norm_spans);
+  static_cast<void>(
+      std::tie(embedding_module, norm_module, norm_centred, qk_norm_spans));  // the architecture says them
   return {
       {"architectures", architecture, true},
       {"vocab_size", vocab, true},

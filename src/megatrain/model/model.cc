@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <set>
 #include <span>
 #include <utility>
@@ -94,14 +95,20 @@ std::vector<LayerLayout> model_layouts(const ModelConfig& config, DType dtype, c
 int64_t idle_parameters(const ModelConfig& config) {
   const ExpertsConfig& experts = config.experts;
   if (experts.count == 0) return 0;
-  const std::vector<LayerLayout> layouts = model_layouts(config);
-  int64_t idle = config.tied ? 0 : layouts.front().parameters();
-  auto next = layouts.begin() + 1;
+  const auto idle_in = [&](int64_t layer) {
+    std::vector<std::vector<TensorSpec>> records = record_tensors(config, layer, {}, 0);
+    size_t next = 1;  // behind the block's: buffers, then the experts'
+    while (layout_of(records[next], DType::bf16).is_buffers()) ++next;
+    return layout_of(std::move(records[next]), DType::bf16).parameters() / experts.count *
+           (experts.count - experts.chosen);
+  };
+  std::map<std::string, int64_t> of_kind;
+  int64_t idle = config.tied ? 0 : layout_of(embedding_tensors(config), DType::bf16).parameters();
   for (int64_t layer = 0; layer < config.layers; ++layer) {
-    ++next;
     if (!experts.in_layer(layer)) continue;
-    while (next->is_buffers()) ++next;
-    idle += (next++)->parameters() / experts.count * (experts.count - experts.chosen);
+    const auto [kind, is_new] = of_kind.try_emplace(family_of(config).kind(config, layer));
+    if (is_new) kind->second = idle_in(layer);
+    idle += kind->second;
   }
   return idle;
 }

@@ -29,13 +29,18 @@ void read_both(const ConfigReader& r, ModelConfig& c) {
   must_be(r, "mlp_bias", false, c.architecture);
   must_be(r, "use_parallel_block", true, c.architecture);
   must_be(r, "use_gated_activation", true, c.architecture);
+  for (const char* key : {"logit_scale", "layer_norm_eps"}) r.refuse_null(key);
   c.logits_scale = r.positive_number("logit_scale", 0.0625);
-  c.rope = parse_rope(r, c.max_position);
+}
+
+void read_rope(const ConfigReader& r, double absent_theta, ModelConfig& c) {
+  c.rope = parse_rope(r, c.max_position, absent_theta);
   c.rope.pairs = true;
 }
 
 void read_cohere(const ConfigReader& r, ModelConfig& c) {
   read_both(r, c);
+  read_rope(r, 500000, c);
   if (r.boolean("use_qk_norm", false))
     fail_input(r.where() +
                ": 'use_qk_norm' is true; norms that have a weight of their own for each head are not supported");
@@ -44,15 +49,19 @@ void read_cohere(const ConfigReader& r, ModelConfig& c) {
 
 void read_cohere2(const ConfigReader& r, ModelConfig& c) {
   read_both(r, c);
+  read_rope(r, 10000, c);
   must_be(r, "use_qk_norm", false, c.architecture);
   must_be(r, "use_embedding_sharing", c.tied, c.architecture);
   must_be(r, "position_embedding_type", "rope_gptj", c.architecture);
   must_be(r, "rotary_pct", 1.0, c.architecture);
   must_be(r, "order_of_interleaved_layers", "local_attn_first", c.architecture);
   for (const char* key : {"use_sliding_window", "max_window_layers"}) must_be(r, key, nullptr, c.architecture);
+  constexpr const char *kPattern = "sliding_window_pattern", *kOldPattern = "_sliding_window_pattern";
+  if (r.has(kPattern) && r.has(kOldPattern) && r.at(kPattern) != r.at(kOldPattern))
+    fail_input(r.where() + ": 'sliding_window_pattern' and '_sliding_window_pattern' differ; remove the wrong one");
   const bool none = r.object().contains("sliding_window") && !r.has("sliding_window");
   const int64_t window = r.positive("sliding_window", 4096),
-                period = r.positive("sliding_window_pattern", kCoherePeriod);
+                period = r.positive(kPattern, r.positive(kOldPattern, kCoherePeriod));
   const std::optional<std::vector<bool>> types = read_layer_types(r, c.layers);
   for (int64_t l = 0; l < c.layers; ++l) {
     const bool local = types ? (*types)[static_cast<size_t>(l)] : (l + 1) % period != 0;
@@ -99,19 +108,19 @@ Family cohere_family() {
 }
 
 Family cohere2_family() {
-  return {
-      .architecture = "Cohere2ForCausalLM",
-      .model_type = "cohere2",
-      .fields = {"cache_implementation", "layer_norm_eps", "layer_switch", "logit_scale", "order_of_interleaved_layers",
-                 "position_embedding_type", "rotary_pct", "sliding_window_pattern", "use_embedding_sharing",
-                 "use_gated_activation", "use_parallel_block", "use_parallel_embedding", "use_qk_norm"},
-      .read = read_cohere2,
-      .tensors = cohere_tensors,
-      .phases = cohere_phases,
-      .presets = {cohere_preset("command-r7b", true, {4096, 14336, 32, 32, 8, 256000, true, 1e-5, 5e4},
-                                {{"max_position_embeddings", 8192}, {"logit_scale", 0.25}}),
-                  cohere_preset("command-a-111b", true, {12288, 36864, 64, 96, 8, 256000, true, 1e-5, 5e4},
-                                {{"max_position_embeddings", 131072}, {"logit_scale", 0.25}})}};
+  return {.architecture = "Cohere2ForCausalLM",
+          .model_type = "cohere2",
+          .fields = {"cache_implementation", "layer_norm_eps", "layer_switch", "logit_scale",
+                     "order_of_interleaved_layers", "position_embedding_type", "rotary_pct", "sliding_window_pattern",
+                     "_sliding_window_pattern", "use_embedding_sharing", "use_gated_activation", "use_parallel_block",
+                     "use_parallel_embedding", "use_qk_norm"},
+          .read = read_cohere2,
+          .tensors = cohere_tensors,
+          .phases = cohere_phases,
+          .presets = {cohere_preset("command-r7b", true, {4096, 14336, 32, 32, 8, 256000, true, 1e-5, 5e4},
+                                    {{"max_position_embeddings", 8192}, {"logit_scale", 0.25}}),
+                      cohere_preset("command-a-111b", true, {12288, 36864, 64, 96, 8, 256000, true, 1e-5, 5e4},
+                                    {{"max_position_embeddings", 131072}, {"logit_scale", 0.25}})}};
 }
 
 }  // namespace megatrain

@@ -39,8 +39,11 @@ void read_gemma2(const ConfigReader& r, ModelConfig& c) {
   c.norm_offset = 1;
   c.activation = Activation::gelu_tanh;
   c.embedding_scale = std::sqrt(static_cast<double>(c.hidden));
+  r.refuse_null("query_pre_attn_scalar");
   c.attention_scale = 1 / std::sqrt(r.positive_number("query_pre_attn_scalar", 256));
   c.rope = parse_rope(r, c.max_position);
+  if (r.has("sliding_window_size"))
+    must_be(r, "sliding_window_size", r.positive("sliding_window", 4096), c.architecture);
   const bool none = r.object().contains("sliding_window") && !r.has("sliding_window");
   const int64_t window = r.positive("sliding_window", 4096);
   const std::optional<std::vector<bool>> types = read_layer_types(r, c.layers);
@@ -88,8 +91,8 @@ Family::Preset gemma2_preset(const char* name, const PresetSizes& sizes, int64_t
 Family gemma2_family() {
   return {.architecture = "Gemma2ForCausalLM",
           .model_type = "gemma2",
-          .fields = {"hidden_activation", "hidden_act", "query_pre_attn_scalar", "attn_logit_softcapping",
-                     "final_logit_softcapping", "use_bidirectional_attention"},
+          .fields = {"hidden_activation", "sliding_window_size", "hidden_act", "query_pre_attn_scalar",
+                     "attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"},
           .read = read_gemma2,
           .tensors = gemma2_tensors,
           .phases = dense_phases,

@@ -45,6 +45,10 @@ void read_attention(const ConfigReader& r, ModelConfig& c) {
   for (const char* key : {"rope_scaling", "layer_types"}) must_be(r, key, nullptr, c.architecture);
   json object = r.object();
   object.erase("rope_parameters");
+  if (const int64_t head = r.positive("qk_nope_head_dim", 64) + r.positive("qk_rope_head_dim", 64);
+      r.positive("head_dim", head) != head)
+    fail_input(fmt::format("{}: 'head_dim' is {}, but a head has {} elements; correct the wrong one", r.where(),
+                           r.at("head_dim").dump(), head));
   read_latent_sizes(ConfigReader(object, r.where()),
                     {.q_rank = 1024, .kv_rank = 256, .plain = 64, .turning = 64, .value = 128, .max_position = 1048576},
                     c);

@@ -141,6 +141,7 @@ RopeConfig parse_partial_rope(const ConfigReader& model, const ModelConfig& c, d
   constexpr const char* kPart = "partial_rotary_factor";
   json object = model.object(), given;
   const auto take = [&](json& from) {
+    ConfigReader(from, model.where()).refuse_null(kPart);
     if (from.contains(kPart) && !from.at(kPart).is_null()) {
       if (!given.is_null() && given != from.at(kPart))
         fail_input(fmt::format("{}: '{}' is both {} and {}; remove the wrong one", model.where(), kPart, given.dump(),
