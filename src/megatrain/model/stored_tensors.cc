@@ -10,7 +10,7 @@
 #include "megatrain/base/log.h"
 #include "megatrain/host/parallel.h"
 #include "megatrain/hub/convert.h"
-#include "megatrain/io/json.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/model/fp8_tensors.h"
 #include "megatrain/store/pieces.h"
@@ -311,7 +311,7 @@ int piece_team(const std::vector<FileTensor>& tensors, int threads) {
 
 std::string unquantised_config(const std::string& text, DType type) {
   constexpr const char* kField = "quantization_config";
-  nlohmann::json object = nlohmann::json::parse(text);
+  nlohmann::json object = parse_json(text, "config.json", "expected a Hugging Face config.json");
   if (!object.contains(kField)) return text;
   const nlohmann::json& field = object.at(kField);
   const bool fp8 = field.is_object() && field.value("quant_method", nlohmann::json()) == "fp8";

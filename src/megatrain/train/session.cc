@@ -7,6 +7,7 @@
 
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
+#include "megatrain/io/json_file.h"
 #include "megatrain/io/json_text.h"
 #include "megatrain/plan/check_plan.h"
 #include "megatrain/train/adapter_files.h"
@@ -22,7 +23,7 @@ namespace {
 std::string exported_config(const ModelSource& source, DType type) {
   const std::string text = unquantised_config(source.config_text, DType::bf16);
   if (source.config.dtype) return text;
-  nlohmann::json object = nlohmann::json::parse(text);
+  nlohmann::json object = parse_json(text, "config.json", "expected a Hugging Face config.json");
   object["torch_dtype"] = type == DType::f32 ? "float32" : "bfloat16";
   return json_text(object, 2) + "\n";
 }
