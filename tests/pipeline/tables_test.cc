@@ -9,7 +9,7 @@
 namespace megatrain::tiny {
 namespace {
 
-constexpr uint64_t kTablePlans = kSanitized ? 3 : 40;
+constexpr uint64_t kTablePlans = kSanitized ? 6 : 40;
 
 TEST(Tables, OfLayersTrainUnderEveryRandomPlanToOneStateHash) {
   for (const Shape& shape : table_shapes()) expect_one_hash_with_tables(shape, "cpu", kTablePlans);
