@@ -87,6 +87,8 @@ struct TinyModel {
     }
   }
 
+  // Others have too few layers for that: two unlike ones fit where two of the larger do.
+  bool streams() const { return config.experts.count == 0 && !(config.gated_conv.taps > 0 && config.layers == 2); }
   Generator generator(const GeneratorOptions& options) { return {*device, *ops, config, records, options}; }
 
   std::unique_ptr<Device> device;

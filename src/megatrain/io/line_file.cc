@@ -16,7 +16,7 @@
 #include "megatrain/base/error.h"
 #include "megatrain/base/log.h"
 #include "megatrain/io/json.h"
-#include "megatrain/io/json_file.h"
+#include "megatrain/io/strict_json.h"
 #include "megatrain/io/line_reader.h"
 #include "megatrain/io/object_scan.h"
 #include "megatrain/io/replace.h"
@@ -32,12 +32,9 @@ struct LineRecord {
 
 // The parser's answer for lines that the scanner cannot decide.
 std::optional<LineRecord> parse_record(std::string_view line, const LineForm& form) {
-  nlohmann::json object;
-  try {
-    object = parse_json(line, "", "");
-  } catch (const Error&) {
-    return {};
-  }
+  StrictJsonBuilder<nlohmann::json> builder;  // not parse_json(): no writer of records makes Python's floats
+  if (parse_strictly(line, builder)) return {};
+  const nlohmann::json object = builder.take();
   const auto step = object.is_object() ? object.find("step") : object.end();
   if (step == object.end() || !step->is_number_unsigned()) return {};
   const auto value = step->get<uint64_t>();

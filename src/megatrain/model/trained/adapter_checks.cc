@@ -244,9 +244,8 @@ std::string unlike_peft(const AdapterRules& rules, const std::vector<LayerLayout
     if (std::ranges::any_of(halves,
                             [&](const TensorSpec* half) { return last_part(adapted_module(*half)) == refused; }))
       return fmt::format(
-          "PEFT refuses adapters of {0} in this family. megatrain reads and merges them; for PEFT leave such modules "
-          "out "
-          "with adapter.exclude={0}",
+          "PEFT refuses adapters of {0} in this family. megatrain reads and merges them; "
+          "for PEFT leave such modules out with adapter.exclude={0}",
           refused);
     if (adapts_experts(layout)) {
       std::erase_if(halves, [&](const TensorSpec* half) {  // leaves modules of one expert
